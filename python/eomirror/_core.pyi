@@ -13,6 +13,7 @@ __all__ = [
     "PartitionAccount",
     "PartitionComparison",
     "PartitionMap",
+    "PartitionScan",
     "PatternSet",
     "Plan",
     "PlaneReader",
@@ -834,6 +835,77 @@ class NativeLane:
     def close(self) -> None:
         """Close all connections."""
 
+_Binary: TypeAlias = tuple[bytes | None, bytes, bytes, int]
+_Headers: TypeAlias = tuple[bytes | None, bytes, int, int, _Binary, _Binary]
+_Rows: TypeAlias = tuple[int, _Binary, _Binary, bytes, bytes, bytes, _Headers | None]
+
+@final
+class PartitionScan:
+    """
+    Reads the committed records of a range of offsets into the buffers of Arrow arrays.
+
+    Args:
+        end: Offset behind the last one to read; not beyond the last stable offset.
+        topic_id: The intended topic; None accepts any.
+        headers: Also return headers.
+        skips_deleted: Continue at the log start where records were deleted, instead of failing.
+        times: First and last timestamp of the returned records, in ms since 1970.
+        ranges: Source offset, target offset and count, sorted; only records in these target ranges are returned, under
+            their source offsets.
+    """
+
+    def __new__(
+        cls,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        *,
+        topic_id: str | None = None,
+        headers: bool = False,
+        skips_deleted: bool = False,
+        times: tuple[int, int] | None = None,
+        ranges: Sequence[tuple[int, int, int]] | None = None,
+    ) -> PartitionScan: ...
+    def step(self, reader: PlaneReader, seconds: float, rows: int, size: int) -> bool:
+        """
+        Read for at most so long, and never longer than a tenth of a second.
+
+        Returns:
+            True once that many rows or bytes wait to be taken, or the range is read to its end.
+
+        Raises:
+            DataLossError: Records of the range were deleted, or the topic was.
+            TopicError: The partition cannot be read.
+            ClusterError: The cluster refuses us.
+        """
+
+    def take(self) -> _Rows | None:
+        """
+        Take the rows that were read; None for no rows.
+
+        Returns:
+            Number of rows; keys and values, each as validity bitmap (None without nulls), offsets, data and number of
+            nulls; offsets, timestamps in microseconds, types of timestamps; and headers, if they are wanted: validity
+            and offsets of the lists, number of null lists, number of headers, their keys and values.
+        """
+
+    @property
+    def done(self) -> bool:
+        """True once the range is read to its end."""
+
+    @property
+    def position(self) -> int:
+        """Next offset to read."""
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes of the batches that were fetched."""
+
+    @property
+    def lost(self) -> tuple[int, int] | None:
+        """Range of offsets that were deleted and skipped; None for none."""
+
 @final
 class PlaneReader:
     """A connection of the native plane that reads committed record batches; serves one comparison at a time."""
@@ -877,6 +949,20 @@ class PlaneReader:
         Returns:
             Ranges of offsets that no batch has, about 100 at most, and whether a batch shows that the log was
             compacted; None where the range could not be read to its end.
+
+        Raises:
+            ClusterError: The cluster refuses us.
+        """
+
+    def density(
+        self, offsets: Sequence[tuple[str, int, int]], size: int, seconds: float
+    ) -> list[tuple[str, int, int, int]]:
+        """
+        Fetch about ``size`` bytes of each partition from its offset.
+
+        Returns:
+            Topic, partition, bytes of the batches, and offsets that they span. A partition without an answer in time
+            is left out.
 
         Raises:
             ClusterError: The cluster refuses us.

@@ -43,6 +43,10 @@ _GROUPS = {
     },
     "Move consumers": {
         "offsets": ("eomirror.cli.offsets:offsets", "Translate consumer group offsets between clusters."),
+        "checkpoint": (
+            "eomirror.cli.checkpoint:checkpoint",
+            "Move streaming queries of Spark between clusters.",
+        ),
     },
     "Disaster recovery": {
         "readiness": (

@@ -278,6 +278,16 @@ class OffsetTranslator:
         if committed is None:
             return self._from_checkpoints(matches, error), True
         asked, refused = committed
+        return self.translate_readers(asked) + refused, False
+
+    def translate_readers(self, asked: Sequence[Asked]) -> list[Translation]:
+        """
+        Returns the resume offsets of readers, such as groups; those are left out that the link does not mirror.
+
+        Raises:
+            StateError: A record in the link's topics is not readable.
+            ClusterError: A cluster cannot be asked.
+        """
         positions = self._positions()
         found, unknown = self._mapped(asked, positions)
         found = self._both_sides(found)
@@ -287,7 +297,7 @@ class OffsetTranslator:
             unknown += self._never_mirrored(asked, positions)
         elif self._source is not None:
             found = from_log_start(found, self._source)
-        return found + unknown + refused, False
+        return found + unknown
 
     def translate_records(self, asked: Sequence[Asked]) -> list[Translation]:
         """

@@ -17,11 +17,8 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::detach::without_interpreter;
 use crate::error::failure;
-use crate::plane::duration;
+use crate::plane::{LONGEST, duration};
 use crate::tokens::{self, Interruptions};
-
-/// Maximum duration of a call, so that Python can handle signals.
-const LONGEST: Duration = Duration::from_millis(100);
 
 /// Minimum size of a fetch per partition, whatever their number.
 const LEAST_BYTES: i32 = 16 * 1024;

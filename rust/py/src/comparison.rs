@@ -2,7 +2,6 @@
 
 mod half;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,16 +20,11 @@ use half::{Half, Judge, Range, Trouble};
 use crate::convert::Batch;
 use crate::detach::without_interpreter;
 use crate::error::{plane_failed, raise, topic_failed};
-use crate::plane::{PlaneReader, Reading, duration};
+use crate::plane::{LONGEST, PlaneReader, Reading, duration, next_reader_number};
 use crate::transform::Transform;
-
-/// Maximum duration of a call, so that Python can handle signals.
-const LONGEST: Duration = Duration::from_millis(100);
 
 /// Maximum number of differences that wait to be taken; more are only counted.
 const KEPT: usize = 1000;
-
-static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
 struct Work {
     number: u64,
@@ -108,7 +102,7 @@ impl PartitionComparison {
         }
         Ok(Self {
             work: Mutex::new(Work {
-                number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+                number: next_reader_number(),
                 source,
                 target,
                 judge,
@@ -310,7 +304,7 @@ impl Work {
     /// Reopens the sides after they were extended. The readers know only the old ends, and may be waiting there.
     fn begin_again(&mut self) {
         self.finished = false;
-        self.number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        self.number = next_reader_number();
     }
 
     /// Reopens the sides and discards the result so far.

@@ -10,6 +10,7 @@ mod python {
     #![allow(missing_docs)]
     pyo3::import_exception!(eomirror.errors, AuthorizationError);
     pyo3::import_exception!(eomirror.errors, ClusterError);
+    pyo3::import_exception!(eomirror.errors, DataLossError);
     pyo3::import_exception!(eomirror.errors, FencedError);
     pyo3::import_exception!(eomirror.errors, MirrorError);
     pyo3::import_exception!(eomirror.errors, StateError);
@@ -120,6 +121,11 @@ pub(crate) fn own_message(py: Python<'_>, error: &PyErr) -> Option<String> {
 /// Returns the exception for a topic that cannot be read to the requested offset.
 pub(crate) fn topic_failed(py: Python<'_>, message: &str, topic: &str, fix: &str) -> PyErr {
     with_names::<python::TopicError>(py, message, &[("fix", fix), ("topic", topic)])
+}
+
+/// Returns the exception for records that a log does not hold any more.
+pub(crate) fn log_lost(py: Python<'_>, message: &str, topic: &str, fix: &str) -> PyErr {
+    with_names::<python::DataLossError>(py, message, &[("fix", fix), ("topic", topic)])
 }
 
 fn with_fix<E: pyo3::PyTypeInfo>(py: Python<'_>, message: &str, fix: &str) -> PyErr {

@@ -17,6 +17,7 @@ mod offset_map;
 mod origin_comparison;
 mod partition_account;
 mod partition_map;
+mod partition_scan;
 mod pattern_set;
 mod plan;
 mod plane;
@@ -47,6 +48,7 @@ mod _core {
         origin_comparison::OriginComparison,
         partition_account::PartitionAccount,
         partition_map::PartitionMap,
+        partition_scan::PartitionScan,
         pattern_set::PatternSet,
         plan::Plan,
         plane::PlaneReader,

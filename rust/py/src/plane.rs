@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,13 +20,26 @@ use crate::tokens::{self, Interruptions};
 /// Ranges of offsets, and whether the log was compacted.
 type HolesTuple = (Vec<(i64, i64)>, bool);
 
+/// Topic, partition, bytes of whole batches, and offsets that they span.
+type SampleTuple = (String, i32, u64, i64);
+
 /// Maximum number of reported holes in a range.
 const MOST_HOLES: usize = 100;
 
-/// A fetcher, and the comparison that uses it at the moment.
+/// Maximum duration of a call, so that Python can handle signals.
+pub(crate) const LONGEST: Duration = Duration::from_millis(100);
+
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
+/// Returns a number for [`Reading::assigned_by`].
+pub(crate) fn next_reader_number() -> u64 {
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A fetcher, and the comparison or scan that uses it at the moment.
 pub(crate) struct Reading {
     pub(crate) fetcher: Fetcher,
-    /// Number of the comparison that assigned last; 0 for none.
+    /// Number of the comparison or scan that assigned last; 0 for none.
     pub(crate) assigned_by: u64,
 }
 
@@ -87,6 +101,23 @@ impl PlaneReader {
         });
         self.interruptions.check()?;
         found.map_err(|error| plane_failed(py, &error))
+    }
+
+    fn density(
+        &self,
+        py: Python<'_>,
+        offsets: Vec<(String, i32, i64)>,
+        bytes: i32,
+        seconds: f64,
+    ) -> PyResult<Vec<SampleTuple>> {
+        let most = duration(seconds)?;
+        let sampled = without_interpreter(py, || {
+            let mut reading = self.lock();
+            reading.assigned_by = 0;
+            density(&mut reading.fetcher, &offsets, bytes, most)
+        });
+        self.interruptions.check()?;
+        sampled.map_err(|error| plane_failed(py, &error))
     }
 
     #[staticmethod]
@@ -152,6 +183,56 @@ fn holes(
     }
     fetcher.assign(&[]);
     Ok((next >= range.end).then_some((found, compacted)))
+}
+
+/// Fetches about `bytes` of each partition from its offset, in one request to each broker. A partition that cannot be read
+/// has no sample.
+fn density(
+    fetcher: &mut Fetcher,
+    offsets: &[(String, i32, i64)],
+    bytes: i32,
+    most: Duration,
+) -> Result<Vec<SampleTuple>, Error> {
+    let deadline = SystemClock.now() + most;
+    let usual = fetcher.limits();
+    fetcher.limit(Limits {
+        partition_bytes: bytes,
+        ..usual
+    });
+    fetcher.assign(&[]);
+    let assigned: Vec<Assignment> = offsets
+        .iter()
+        .map(|(topic, partition, offset)| Assignment::new(topic.clone(), *partition, *offset))
+        .collect();
+    fetcher.assign(&assigned);
+    let mut found = Vec::with_capacity(offsets.len());
+    let mut waiting = offsets.len();
+    let outcome = loop {
+        if waiting == 0 {
+            break Ok(());
+        }
+        let polled = match fetcher.poll(deadline) {
+            Ok(polled) if polled.is_empty() => break Ok(()),
+            Ok(polled) => polled,
+            Err(error) => break Err(error),
+        };
+        for fetched in polled {
+            waiting -= 1;
+            let Outcome::Records(records) = &fetched.outcome else {
+                continue;
+            };
+            let (mut size, mut next) = (0, fetched.offset);
+            for batch in Batches::new(&records.records).map_while(Result::ok) {
+                size += batch.bytes().len() as u64;
+                next = next.max(batch.next_offset());
+            }
+            let at = fetched.partition;
+            found.push((at.topic, at.partition, size, next - fetched.offset));
+        }
+    };
+    fetcher.assign(&[]);
+    fetcher.limit(usual);
+    outcome.map(|()| found)
 }
 
 /// Converts seconds from Python.

@@ -133,6 +133,12 @@ impl Fetcher {
         self.state.keep_sessions(keep);
     }
 
+    /// Returns the limits of requests.
+    #[must_use]
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// Sets limits for later requests.
     pub fn limit(&mut self, limits: Limits) {
         self.limits = limits;

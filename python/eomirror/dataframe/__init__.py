@@ -1,0 +1,1 @@
+"""Kafka topics as DataFrames: ``format("eomirror")``, and the offsets that Spark keeps of them."""
