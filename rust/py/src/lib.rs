@@ -24,6 +24,7 @@ mod planner;
 mod policy;
 mod provenance;
 mod rights;
+mod sink;
 mod tokens;
 mod witness;
 
@@ -53,6 +54,7 @@ mod _core {
         policy::Policy,
         provenance::last_hop,
         rights::lacking_rights,
+        sink::{RowPlacer, SinkProducer},
         witness::Witness,
     };
 
