@@ -27,7 +27,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
         "plane/client/",
         "demo/clients.py",
     ),
-    "pyspark": ("spark/",),
+    "pyspark": ("spark/", "dataframe/"),
     "py4j": ("spark/",),
     "opentelemetry": ("metrics/otlp.py",),
     "eomirror._core": ("_native.py",),

@@ -1,0 +1,1 @@
+"""DataFrames in and out of Kafka; needs pyspark and the extra ``arrow``."""

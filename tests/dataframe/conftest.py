@@ -1,0 +1,41 @@
+"""Fixtures of DataFrame tests: one Spark session for all, and what a read_committed reader sees."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from frames import HERE, PYTHON
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A local session of four slots."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = (
+        SparkSession.builder.master("local[4]")
+        .appName("dataframes")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "3")
+        .config("spark.executorEnv.PYTHONPATH", f"{PYTHON}:{HERE}")
+        .getOrCreate()
+    )
+    yield session
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(10)
+    SparkContext._gateway = SparkContext._jvm = None
