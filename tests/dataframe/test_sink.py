@@ -62,7 +62,8 @@ def test_rows_are_placed_as_java_places_them(spark: Any, west: Any, topic_name: 
     for partition, records in found.items():
         assert {key_partition(key, 5) for key, *_ in records if key is not None} <= {partition}
     assert sorted(int(value) for records in found.values() for _, value, *_ in records) == list(range(2_000))
-    assert all(any(key is None for key, *_ in records) for records in found.values())
+    # each task fills one of its partitions first
+    assert sum(any(key is None for key, *_ in records) for records in found.values()) > 1
 
 
 def test_a_stream_is_written_once_over_restarts(

@@ -42,7 +42,7 @@ _FIX = "repartition by target partition before the write, or use eomirror.spark.
 
 
 @dataclass
-class PartitionsWritten(WriterCommitMessage):
+class PartitionsWritten(WriterCommitMessage):  # type: ignore[misc]  pyspark's types are skipped
     """
     What one task reports.
 
@@ -127,7 +127,7 @@ class _TargetPartition:
             timestamp=SYSTEM_CLOCK.wall_ms(),
             task=self._batch.task,
         )
-        self.producer.send(PROGRESS_TOPIC, self._progress_partition, self._key, progress.encode())
+        self.producer.send(PROGRESS_TOPIC, self._progress_partition, self._key, progress.as_text().encode())
         self.producer.settle(WAIT_SECONDS)
         self.producer.commit(WAIT_SECONDS)
         return rows
@@ -237,7 +237,7 @@ class _PartitionsWriter:
                 else rows.set_column(at, "partition", numbers)
             )
             named = settings.topic is None
-            topics = pc.unique(rows.column("topic")).to_pylist() if named else [settings.topic]
+            topics: list[Any] = pc.unique(rows.column("topic")).to_pylist() if named else [settings.topic]
             for topic in topics:
                 of_topic = placed.filter(pc.equal(placed.column("topic"), topic)) if named else placed
                 for number_ in pc.unique(of_topic.column("partition")).to_pylist():
@@ -262,7 +262,7 @@ class _PartitionsWriter:
             raise RowError(f"several tasks have rows for {some(sorted(shared))}", fix=_FIX)
 
 
-class BatchPartitionWriter(_PartitionsWriter, DataSourceArrowWriter):
+class BatchPartitionWriter(_PartitionsWriter, DataSourceArrowWriter):  # type: ignore[misc]  see above
     """Writes a DataFrame, one transaction for each target partition."""
 
     def write(self, iterator: Iterator[Any]) -> PartitionsWritten:
@@ -277,7 +277,7 @@ class BatchPartitionWriter(_PartitionsWriter, DataSourceArrowWriter):
         """Does nothing: what tasks committed stays, and a repetition with the same runId skips it."""
 
 
-class StreamPartitionWriter(_PartitionsWriter, DataSourceStreamArrowWriter):
+class StreamPartitionWriter(_PartitionsWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]  see above
     """Writes micro-batches, one transaction for each target partition."""
 
     def write(self, iterator: Iterator[Any]) -> PartitionsWritten:

@@ -53,9 +53,9 @@ class SinkProgress:
     timestamp: int = 0
     task: int = -1
 
-    def encode(self) -> bytes:
+    def as_text(self) -> str:
         """Returns the value of the record."""
-        return json.dumps({"v": _VERSION, **asdict(self)}, separators=(",", ":")).encode()
+        return json.dumps({"v": _VERSION, **asdict(self)}, separators=(",", ":"))
 
 
 def decode_progress(value: bytes, where: str) -> SinkProgress:

@@ -207,7 +207,7 @@ class AtomicSink:
         self._judge(reports, tasks, batch)
         self._too_long(batch, self._clock.monotonic() - started)
         progress = self._progress(reports, batch)
-        producer.send(PROGRESS_TOPIC, self._partition, settings.name.encode(), progress.encode())
+        producer.send(PROGRESS_TOPIC, self._partition, settings.name.encode(), progress.as_text().encode())
         producer.settle(WAIT_SECONDS)
         if settings.group and progress.sources:
             offsets = [
