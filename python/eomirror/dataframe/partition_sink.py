@@ -44,7 +44,7 @@ _FIX = "repartition by target partition before the write, or use eomirror.spark.
 @dataclass
 class PartitionsWritten(WriterCommitMessage):  # type: ignore[misc]  pyspark's types are skipped
     """
-    What one task reports.
+    Report of one task.
 
     Attributes:
         partitions: Topic, partition and rows.
@@ -179,7 +179,7 @@ def _ended(where: tuple[str, int], partition: _TargetPartition) -> int:
 
 
 class _PartitionsWriter:
-    """What both writers share; pickled into tasks."""
+    """Base of both writers; pickled into tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: Any, overwrite: bool) -> None:  # noqa: FBT001  Spark's
         if overwrite:

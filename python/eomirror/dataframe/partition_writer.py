@@ -52,7 +52,7 @@ _KINDS = {
 @dataclass(frozen=True, slots=True)
 class WriteWork:
     """
-    What all tasks of one attempt of a batch share.
+    Data that all tasks of one attempt of a batch share.
 
     Attributes:
         settings: The sink.

@@ -31,7 +31,7 @@ pub struct RowColumns {
     pub timestamp: Option<Column>,
 }
 
-/// What was written to a partition.
+/// Totals of the rows of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WrittenRows {
     /// Number of records.

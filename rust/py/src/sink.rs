@@ -1,4 +1,4 @@
-//! `SinkProducer` and `RowPlacer`: rows of DataFrames into transactions.
+//! `SinkProducer` and `RowPlacer`: rows of Arrow columns into transactions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
