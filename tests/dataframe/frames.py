@@ -21,7 +21,13 @@ SCHEMA = "key string, value string, source_topic string, source_partition int, s
 def options(cluster: Any, topic: str, **more: str) -> dict[str, str]:
     """Options of a sink that writes one topic."""
     servers = cluster.client_properties["bootstrap.servers"]
-    return {"kafka.bootstrap.servers": servers, "topic": topic, **more}
+    # a busy machine takes longer than the default for a first batch
+    return {
+        "kafka.bootstrap.servers": servers,
+        "topic": topic,
+        "kafka.transaction.timeout.ms": "300000",
+        **more,
+    }
 
 
 def values(cluster: Any, topic: str) -> list[str]:

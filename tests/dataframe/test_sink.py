@@ -91,6 +91,7 @@ def test_a_stream_is_written_once_over_restarts(
 def test_a_deleted_checkpoint_repeats_no_row(spark: Any, west: Any, topic_name: str, tmp_path: Path) -> None:
     """With source offsets in the rows the sink leaves out what it holds; without them it refuses to guess."""
     create_topic(west.client_properties, topic_name, 4)
+    create_topic(west.client_properties, "in", 2)
     columns = ("source_topic", "source_partition", "source_offset")
     given = options(west, topic_name, sourceColumns=",".join(columns), groupId=f"{topic_name}-group")
     expected = put_files(tmp_path / "in", range(3), 300)
@@ -107,6 +108,9 @@ def test_a_deleted_checkpoint_repeats_no_row(spark: Any, west: Any, topic_name: 
     other = sink(f"{topic_name}-plain", options(west, f"{topic_name}-plain"))
     create_topic(west.client_properties, f"{topic_name}-plain", 1)
     run_files(spark, tmp_path / "in", tmp_path / "three", other)
+    with pytest.raises(UsageError, match="topic elsewhere, which the rows come from, is not on this cluster"):
+        moved = spark.createDataFrame([("v", "elsewhere", 0, 1)], "value string, t string, p int, o bigint")
+        write(moved, f"{topic_name}-moved", options(west, topic_name, sourceColumns="t,p,o", groupId="g"))
     with pytest.raises(Exception, match="cannot tell which rows it holds"):
         run_files(spark, tmp_path / "in", tmp_path / "four", other)
 
@@ -127,7 +131,7 @@ def test_a_failed_task_leaves_nothing_and_is_repeated(
         return value
 
     frame = spark.range(2_000).select(sql.col("id").cast("string").alias("value"))
-    frame = frame.select(sql.udf(breaks, "string")("value").alias("value"))
+    frame = frame.select(sql.udf(breaks, "string", useArrow=False)("value").alias("value"))
     assert write(frame, topic_name, options(west, topic_name))
     assert marker.exists()
     assert sorted(map(int, values(west, topic_name))) == list(range(2_000))
@@ -197,7 +201,7 @@ def test_a_batch_longer_than_the_transaction_says_so(spark: Any, west: Any, topi
         return value
 
     frame = spark.createDataFrame([("a",)], "value string").select(
-        sql.udf(slow, "string")("value").alias("value")
+        sql.udf(slow, "string", useArrow=False)("value").alias("value")
     )
     with pytest.raises(UsageError, match=r"(?s)took \d+\.\d s, .* after 2 s: .*kafka.transaction.timeout.ms"):
         write(frame, topic_name, options(west, topic_name, **{"kafka.transaction.timeout.ms": "2000"}))

@@ -74,7 +74,7 @@ class _TargetPartition:
         self._seconds = settings.timeout_ms / 1000
         self.producer: SinkProducer = settings.open(f"{settings.transactional_id}.{self._where}")
         found = self.producer.partitions(PROGRESS_TOPIC, WAIT_SECONDS)
-        count = create_topics(settings) if found is None else found
+        count = found or create_topics(settings)
         self._progress_partition = progress_partition(settings.name, count)
         value = self.producer.latest(
             PROGRESS_TOPIC, self._progress_partition, self._key, WAIT_SECONDS + self._seconds

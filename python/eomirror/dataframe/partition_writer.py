@@ -98,7 +98,7 @@ def topic_counts(producer: SinkProducer) -> Callable[[str], int]:
 
     def count(topic: str) -> int:
         found = producer.partitions(topic, WAIT_SECONDS)
-        if found is None:
+        if not found:
             raise TopicError(
                 f"topic {topic} does not exist",
                 fix="create it with the partitions that it should have",

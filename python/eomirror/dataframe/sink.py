@@ -210,6 +210,13 @@ class AtomicSink:
         producer.send(PROGRESS_TOPIC, self._partition, settings.name.encode(), progress.as_text().encode())
         producer.settle(WAIT_SECONDS)
         if settings.group and progress.sources:
+            for topic in progress.sources:
+                if not producer.partitions(topic, WAIT_SECONDS):
+                    raise UsageError(
+                        f"sink {settings.name}: groupId {settings.group}: topic {topic}, which the rows come from, is not "
+                        "on this cluster, and a transaction cannot commit offsets on another one",
+                        fix="leave groupId out; it serves queries that read and write one cluster",
+                    )
             offsets = [
                 (topic, int(partition), offset)
                 for topic, partitions in progress.sources.items()

@@ -210,6 +210,7 @@ fn int64(bytes: &[u8], at: usize) -> Option<i64> {
 mod tests {
     use super::{Column, ColumnKind};
 
+    #[allow(clippy::unnecessary_wraps)] // a buffer may be missing
     fn ints(values: &[i32]) -> Option<Vec<u8>> {
         Some(values.iter().flat_map(|one| one.to_le_bytes()).collect())
     }
