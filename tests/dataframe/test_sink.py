@@ -108,9 +108,10 @@ def test_a_deleted_checkpoint_repeats_no_row(spark: Any, west: Any, topic_name: 
     other = sink(f"{topic_name}-plain", options(west, f"{topic_name}-plain"))
     create_topic(west.client_properties, f"{topic_name}-plain", 1)
     run_files(spark, tmp_path / "in", tmp_path / "three", other)
+    moved = spark.createDataFrame([("v", "elsewhere", 0, 1)], "value string, t string, p int, o bigint")
+    given = options(west, topic_name, sourceColumns="t,p,o", groupId="g")
     with pytest.raises(UsageError, match="topic elsewhere, which the rows come from, is not on this cluster"):
-        moved = spark.createDataFrame([("v", "elsewhere", 0, 1)], "value string, t string, p int, o bigint")
-        write(moved, f"{topic_name}-moved", options(west, topic_name, sourceColumns="t,p,o", groupId="g"))
+        write(moved, f"{topic_name}-moved", given)
     with pytest.raises(Exception, match="cannot tell which rows it holds"):
         run_files(spark, tmp_path / "in", tmp_path / "four", other)
 

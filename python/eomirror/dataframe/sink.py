@@ -213,8 +213,8 @@ class AtomicSink:
             for topic in progress.sources:
                 if not producer.partitions(topic, WAIT_SECONDS):
                     raise UsageError(
-                        f"sink {settings.name}: groupId {settings.group}: topic {topic}, which the rows come from, is not "
-                        "on this cluster, and a transaction cannot commit offsets on another one",
+                        f"sink {settings.name}: groupId {settings.group}: topic {topic}, which the rows come from, is "
+                        "not on this cluster, and a transaction cannot commit offsets on another one",
                         fix="leave groupId out; it serves queries that read and write one cluster",
                     )
             offsets = [
