@@ -42,7 +42,7 @@ SUITES: dict[str, tuple[str, ...]] = {
     "integration": ("contract", "integration"),
     "faults": ("faults",),
     # a process of its own: each of these makes Spark contexts, and a process can have one
-    "engine": ("spark",),
+    "engine": ("spark", "dataframe"),
     "interop": ("interop", "topologies"),
     "audit": ("audit",),
 }

@@ -19,6 +19,8 @@ __all__ = [
     "PlaneReader",
     "Planner",
     "Policy",
+    "RowPlacer",
+    "SinkProducer",
     "Transform",
     "Witness",
     "__version__",
@@ -1168,6 +1170,129 @@ class PartitionComparison:
 
     def counts(self) -> dict[str, Any]:
         """Records matched, differences by kind, and what was read of either side."""
+
+_Columns: TypeAlias = Mapping[str, tuple[str, int, int, list[Any], list[Any]]]
+
+@final
+class SinkProducer:
+    """
+    A transactional producer of rows, which are Arrow columns.
+
+    A column is (type, offset, length, buffers, children), with types ``null``, ``int32``, ``int64``, ``bytes``,
+    ``large_bytes`` and ``list``.  Calls end after ``seconds``; begin, settle, commit and abort resume if called again.
+    """
+
+    def __new__(
+        cls,
+        properties: Mapping[str, str],
+        transactional_id: str,
+        *,
+        seconds: float,
+        transaction_timeout_ms: int = 60_000,
+        codec: str = "none",
+        batch_bytes: int = 524_288,
+        identity: tuple[int, int] | None = None,
+        tokens: _Tokens | None = None,
+    ) -> SinkProducer:
+        """
+        Connect, and take the transactional id.
+
+        Args:
+            properties: librdkafka's.
+            transactional_id: Its open transaction is aborted, and its earlier producers are fenced.
+            seconds: Maximum wait.
+            transaction_timeout_ms: Time after which the coordinator aborts.
+            codec: ``compression.type`` of the batches.
+            batch_bytes: Size of a batch before compression.
+            identity: Producer id and epoch of a transaction of protocol V2 that another process has begun, and ends:
+                nothing is asked of the coordinator.  No partition may have been written in it before.
+            tokens: Source of OAUTHBEARER tokens.
+
+        Raises:
+            TransactionRefusedError: The coordinator refuses.
+            MirrorError: No broker answers, or a property is not supported.
+        """
+
+    @property
+    def transaction_version(self) -> int:
+        """The cluster's ``transaction.version``; 0 if it has none."""
+
+    def partitions(self, topic: str, seconds: float) -> int | None:
+        """Returns how many partitions a topic has; None if it does not exist."""
+
+    def end_offset(self, topic: str, partition: int, seconds: float) -> int:
+        """Returns the end of a log, whatever is committed."""
+
+    def claim(self, topic: str, partition: int, since: int, key: bytes, own: bytes, seconds: float) -> bool:
+        """Claims ``key`` outside of the transaction; True if no other name claimed it at or behind ``since``."""
+
+    def latest(self, topic: str, partition: int, key: bytes, seconds: float) -> bytes | None:
+        """Returns the value of the last committed record of a key, after waiting for open transactions."""
+
+    def begin(self, seconds: float) -> tuple[int, int]:
+        """Begins a transaction; returns producer id and epoch."""
+
+    def limit(self, topic: str | None = None, task: int | None = None, tasks: int | None = None) -> None:
+        """Sets the topic of rows without one, and the partitions that may be written: those of one of so many tasks."""
+
+    def write(self, rows: int, columns: _Columns, seconds: float) -> None:
+        """
+        Writes rows: columns key, value, headers, topic, partition (-1 for any own one) and timestamp (in us).
+
+        Raises:
+            RowError: A row cannot be written.
+            TransactionRefusedError: A broker refuses a batch; the transaction must be aborted.
+            UnreachableError: The brokers do not answer.
+        """
+
+    def count_only(self) -> None:
+        """Lets later rows be counted, not written: to compare them with rows that were written before."""
+
+    def send(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
+        """Queues one record behind all others of its partition."""
+
+    def settle(self, seconds: float) -> list[tuple[str, int, int, int, str, int, int]]:
+        """
+        Waits until everything is acknowledged.
+
+        Returns:
+            Topic, partition, records, bytes, digest, first and next target offset of the rows of each partition.
+        """
+
+    def commit_offsets(self, group: str, offsets: Sequence[tuple[str, int, int]], seconds: float) -> None:
+        """Adds offsets of a consumer group to the transaction; only in protocol V2."""
+
+    def commit(self, seconds: float) -> None:
+        """Commits; after `UnreachableError` the outcome is open, and only this call may follow."""
+
+    def abort(self, seconds: float) -> None:
+        """Aborts; does nothing outside of a transaction."""
+
+@final
+class RowPlacer:
+    """
+    Chooses partitions of rows as Java's default partitioner does, and which of several tasks writes each.
+
+    Args:
+        tasks: Number of tasks.
+        topic: Topic of rows without one.
+        by_value: A row without a key goes to the partition that its value gives.  Otherwise the value gives its task,
+            which chooses among its partitions.
+    """
+
+    def __new__(cls, tasks: int, *, topic: str | None = None, by_value: bool = False) -> RowPlacer: ...
+    def place(self, rows: int, columns: _Columns, count: Callable[[str], int]) -> tuple[bytes, bytes]:
+        """
+        Returns partition (-1 for any of the task's) and task of each row, as buffers of 32-bit numbers.
+
+        Args:
+            rows: Number of rows.
+            columns: As of `SinkProducer.write`.
+            count: Returns how many partitions a topic has.
+
+        Raises:
+            RowError: A row has no topic, or names a partition that does not exist.
+        """
 
 def digest_behind(before: str, message: Any) -> str:
     """

@@ -11,12 +11,14 @@ Exceptions of eomirror. Pure.
     |   |   |-- HandshakeError          exit 1   the TLS handshake failed on either side; a mirror that starts gives up,
     |   |   |                                  one that runs retries
     |   |   `-- QuotaError              exit 1   a quota delays a change; a mirror waits for the time that it was told
+    |   |-- TransactionRefusedError   exit 1   a broker refuses a transaction of a sink, with its code
     |   |-- BrokerFailedError         exit 1   a broker failed without a reason; a mirror retries
     |   `-- AuthorizationError        exit 1   an ACL is missing; names resource and operation; a running
     |                                          mirror waits for it, unless it is to end caught up
     |-- TopicError                    exit 1   one topic cannot be mirrored; the others can
     |   |-- UnrepresentableRecordError  exit 1  a record this plane cannot write unchanged
     |   `-- RecordRefusedError        exit 1   the target refuses a record (size, timestamp)
+    |-- RowError                      exit 1   a row of a DataFrame cannot be written
     |-- StateError                    exit 1   a record in the target's state topics is unusable
     |-- DifferenceError               exit 3   differs, not caught up, or not ready
     |-- DataLossError                 exit 4   the source lost records before they were mirrored, or the target
@@ -63,6 +65,7 @@ __all__ = [
     "PlaneChangedError",
     "QuotaError",
     "RecordRefusedError",
+    "RowError",
     "SourceDamagedError",
     "SourceUnreadableError",
     "StateError",
@@ -70,6 +73,7 @@ __all__ = [
     "SupersededError",
     "TopicError",
     "TransactionFailedError",
+    "TransactionRefusedError",
     "UnreachableError",
     "UnrepresentableRecordError",
     "UsageError",
@@ -226,6 +230,22 @@ class BrokerFailedError(ClusterError):
     topic_retried = True
 
 
+class TransactionRefusedError(ClusterError):
+    """
+    A broker refuses a transaction of a sink, or a batch in it.
+
+    Args:
+        message: What is refused.
+        fix: The next step.
+        topic: Unused.
+        code: Kafka's name of the broker's error code.
+    """
+
+    def __init__(self, message: str, *, fix: str = "", topic: str = "", code: str = "") -> None:
+        super().__init__(message, fix=fix, topic=topic)
+        self.code = code
+
+
 class AuthorizationError(ClusterError):
     """
     An ACL is missing, or the authentication is refused; the message names the resource and the operation.
@@ -246,6 +266,10 @@ class UnrepresentableRecordError(TopicError):
 
 class RecordRefusedError(TopicError):
     """The target refuses a record: too large, or its timestamp is out of the allowed range."""
+
+
+class RowError(MirrorError):
+    """A row of a DataFrame cannot be written: no topic, no such partition, a malformed column."""
 
 
 class StateError(MirrorError):

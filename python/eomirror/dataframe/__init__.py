@@ -1,1 +1,1 @@
-"""Kafka topics as DataFrames: ``format("eomirror")``, and the offsets that Spark keeps of them."""
+"""DataFrames in and out of Kafka, and the offsets that Spark keeps of them; needs the extra ``arrow``."""

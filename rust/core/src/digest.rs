@@ -53,6 +53,12 @@ impl Digest {
         }
     }
 
+    /// Adds the digest of other records without regard to their order: equal sums are digests of equal sets of records.
+    #[must_use]
+    pub const fn sum(self, other: Self) -> Self {
+        Self(self.0.wrapping_add(other.0))
+    }
+
     /// Parses a digest of 16 hexadecimal digits; `None` for other text.
     #[must_use]
     pub fn parse(hex: &str) -> Option<Self> {

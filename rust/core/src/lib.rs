@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arrow;
 mod batch_fault;
 pub mod client_plane;
 pub mod digest;

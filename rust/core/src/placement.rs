@@ -36,6 +36,45 @@ pub fn place(key: Option<&[u8]>, source_partition: i32, count: i32) -> i32 {
     }
 }
 
+/// Returns which of `tasks` writes a target partition. All rows of a partition go to one task; `tasks` must be positive.
+#[must_use]
+pub fn task_of(topic: &[u8], partition: i32, tasks: i32) -> i32 {
+    let first = i64::from(crc32c::crc32c(topic));
+    i32::try_from((first + i64::from(partition)).rem_euclid(i64::from(tasks))).unwrap_or(0)
+}
+
+/// Places rows without a key in one partition until it has got [`Sticky::STRETCH`] bytes, then in the next one, as Java's
+/// default partitioner fills one batch after the other.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sticky {
+    partition: i32,
+    bytes: usize,
+}
+
+impl Sticky {
+    /// Bytes in one partition before the next one is filled.
+    pub const STRETCH: usize = 128 * 1024;
+
+    /// Returns the state of a task, whose number is where it begins.
+    #[must_use]
+    pub const fn new(task: i32) -> Self {
+        Self {
+            partition: task,
+            bytes: 0,
+        }
+    }
+
+    /// Returns the partition of a row of so many bytes. `count` must be positive.
+    pub fn place(&mut self, size: usize, count: i32) -> i32 {
+        if self.bytes >= Self::STRETCH {
+            self.partition = self.partition.wrapping_add(1);
+            self.bytes = 0;
+        }
+        self.bytes += size;
+        self.partition.rem_euclid(count)
+    }
+}
+
 /// Returns up to four bytes as a number, the first one lowest.
 fn little_endian(bytes: &[u8]) -> u32 {
     bytes
@@ -51,7 +90,24 @@ fn signed(hash: u32) -> i32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{murmur2, place, signed};
+    use super::{Sticky, murmur2, place, signed, task_of};
+
+    #[test]
+    fn partitions_of_a_topic_are_spread_over_tasks_in_turn() {
+        let tasks: Vec<i32> = (0..6).map(|at| task_of(b"orders", at, 3)).collect();
+        assert_eq!(tasks[..3], tasks[3..]);
+        let mut sorted = tasks[..3].to_vec();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [0, 1, 2]);
+    }
+
+    #[test]
+    fn rows_without_a_key_fill_one_partition_after_the_other() {
+        let mut sticky = Sticky::new(1);
+        let half = Sticky::STRETCH / 2;
+        let placed: Vec<i32> = (0..7).map(|_| sticky.place(half, 3)).collect();
+        assert_eq!(placed, [1, 1, 2, 2, 0, 0, 1]);
+    }
 
     /// Values of Apache Kafka's own test (`UtilsTest.testMurmur2`).
     #[test]

@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod append;
 mod backoff;
 mod client;
 mod clock;

@@ -11,6 +11,7 @@ pub(crate) mod fetch;
 pub(crate) mod list_offsets;
 pub(crate) mod list_transactions;
 pub(crate) mod metadata;
+pub(crate) mod offset_commit;
 pub(crate) mod produce;
 pub(crate) mod rights;
 pub(crate) mod sasl;

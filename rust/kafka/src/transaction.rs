@@ -1,6 +1,7 @@
 //! Writing whole record batches in transactions (protocols V1, KIP-98, and V2, KIP-890).
 
 mod coordinator_requests;
+mod group_offsets;
 mod metadata_refresh;
 mod produce_requests;
 mod producer;

@@ -369,6 +369,13 @@ impl Writer {
         self.bytes.extend_from_slice(text.as_bytes());
     }
 
+    pub(crate) fn nullable_compact_string(&mut self, text: Option<&str>) {
+        match text {
+            Some(text) => self.compact_string(text),
+            None => self.varint(0),
+        }
+    }
+
     pub(crate) fn string(&mut self, text: &str) {
         self.int16(i16::try_from(text.len()).unwrap_or(i16::MAX));
         self.bytes.extend_from_slice(text.as_bytes());

@@ -1,4 +1,5 @@
-//! The native plane of eomirror: lanes that relay record batches from a source into transactions on a target.
+//! The native plane of eomirror: lanes that relay record batches from a source into transactions on a target, and tasks
+//! that write rows into a transaction.
 //!
 //! The lanes use the Kafka client of `eomirror_kafka`.
 
@@ -7,6 +8,8 @@
 mod copied;
 mod fix;
 pub mod lane;
+pub mod rows;
+pub mod state_log;
 #[cfg(test)]
 #[path = "../../kafka/tests/support/mod.rs"]
 mod support;

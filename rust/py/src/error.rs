@@ -13,7 +13,9 @@ mod python {
     pyo3::import_exception!(eomirror.errors, DataLossError);
     pyo3::import_exception!(eomirror.errors, FencedError);
     pyo3::import_exception!(eomirror.errors, MirrorError);
+    pyo3::import_exception!(eomirror.errors, RowError);
     pyo3::import_exception!(eomirror.errors, StateError);
+    pyo3::import_exception!(eomirror.errors, TransactionRefusedError);
     pyo3::import_exception!(eomirror.errors, TopicError);
     pyo3::import_exception!(eomirror.errors, TransactionFailedError);
     pyo3::import_exception!(eomirror.errors, UnreachableError);
@@ -71,6 +73,30 @@ pub(crate) fn plane_failed(py: Python<'_>, error: &eomirror_kafka::Error) -> PyE
         // internal to the owner of the id, which handles it, so there is no fix to show
         eomirror_kafka::Kind::Superseded => python::FencedError::new_err(message),
         _ => with_fix::<python::ClusterError>(py, &message, fix_of(error)),
+    }
+}
+
+/// Returns the exception for an error of a sink's transaction: one with the broker's code, if there is one.
+pub(crate) fn sink_failed(py: Python<'_>, error: &eomirror_kafka::Error) -> PyErr {
+    use eomirror_kafka::Error;
+    let code = match error {
+        Error::MustAbort { code, .. }
+        | Error::NotCommitted { code }
+        | Error::Fenced { code, .. }
+        | Error::Refused { code, .. } => code.name(),
+        _ => return plane_failed(py, error),
+    };
+    let names = [("fix", error.fix()), ("code", code)];
+    with_names::<python::TransactionRefusedError>(py, &error.to_string(), &names)
+}
+
+/// Returns the exception for rows that are not written.
+pub(crate) fn rows_failed(py: Python<'_>, error: &eomirror_plane::rows::RowError) -> PyErr {
+    match error {
+        eomirror_plane::rows::RowError::Kafka(error) => sink_failed(py, error),
+        eomirror_plane::rows::RowError::Content(reason) => {
+            python::RowError::new_err(reason.clone())
+        }
     }
 }
 

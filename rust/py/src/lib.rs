@@ -25,6 +25,7 @@ mod planner;
 mod policy;
 mod provenance;
 mod rights;
+mod sink;
 mod tokens;
 mod transform;
 mod witness;
@@ -56,6 +57,7 @@ mod _core {
         policy::Policy,
         provenance::last_hop,
         rights::lacking_rights,
+        sink::{RowPlacer, SinkProducer},
         transform::Transform,
         witness::Witness,
     };

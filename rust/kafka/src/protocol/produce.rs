@@ -25,7 +25,8 @@ pub(crate) struct FramedBatch {
 /// Asks a leader to append to its partitions, and to answer when all in-sync replicas have the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProduceRequest {
-    pub(crate) transactional_id: String,
+    /// None for records outside of a transaction.
+    pub(crate) transactional_id: Option<String>,
     pub(crate) timeout_ms: i32,
     pub(crate) topics: Vec<WrittenTopic>,
 }
@@ -83,7 +84,8 @@ impl Request for ProduceRequest {
     }
 }
 
-/// `Produce` of transaction protocol V1: the partitions were added to the transaction by request. Topics go by name.
+/// `Produce` of transaction protocol V1, whose partitions were added to the transaction by request, and of records outside
+/// of a transaction. Topics go by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProduceV1(pub(crate) ProduceRequest);
 
@@ -107,7 +109,7 @@ impl Request for ProduceV1 {
 }
 
 fn write_request(request: &ProduceRequest, version: i16, out: &mut Writer) {
-    out.compact_string(&request.transactional_id);
+    out.nullable_compact_string(request.transactional_id.as_deref());
     out.int16(-1); // all in-sync replicas
     out.int32(request.timeout_ms);
     out.structures(&request.topics, |out, topic| {
@@ -187,7 +189,7 @@ mod tests {
             body: Bytes::from(vec![2; size]),
         };
         ProduceRequest {
-            transactional_id: "x".to_owned(),
+            transactional_id: Some("x".to_owned()),
             timeout_ms: 1234,
             topics: vec![WrittenTopic {
                 name: "a".to_owned(),

@@ -69,6 +69,11 @@ impl CoordinatorRequests {
         }
     }
 
+    /// Writes into the open transaction of another process.
+    pub(super) const fn join(&mut self, identity: Identity) {
+        self.state = ProducerState::joined(identity);
+    }
+
     /// Begins a transaction of a protocol; no request is needed.
     pub(super) fn begin(&mut self, protocol: Protocol) -> Result<(), Error> {
         self.state.change_protocol(protocol);

@@ -215,7 +215,7 @@ impl ProduceRequests {
         }
         let timeout = self.request_timeout;
         let request = ProduceRequest {
-            transactional_id: self.transactional_id.clone(),
+            transactional_id: Some(self.transactional_id.clone()),
             timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
             topics,
         };

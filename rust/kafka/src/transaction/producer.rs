@@ -54,6 +54,8 @@ pub struct TransactionalProducer {
     held: bool,
     /// The retriable error in the target's last answer.
     hindrance: Option<String>,
+    /// The transaction is another process's: this producer never ends it.
+    joined: bool,
     /// The first refusal in the open transaction. Every call returns it until the transaction is aborted.
     refused: Option<Error>,
     /// The error that ended the producer.
@@ -93,6 +95,7 @@ impl TransactionalProducer {
             client,
             settings,
             held: false,
+            joined: false,
             hindrance: None,
             refused: None,
             over: None,
@@ -100,6 +103,25 @@ impl TransactionalProducer {
             wake: WakeUp::default(),
             features: (None, now + FEATURES_VALID),
         }
+    }
+
+    /// Returns a producer that writes into a transaction of protocol V2 which another process has begun and ends. Nothing
+    /// is asked of the coordinator: leaders add the partitions.
+    ///
+    /// Sequences begin at 0, so no partition may have been written in this transaction before. A broker takes such a batch
+    /// for a duplicate, and reports it as written.
+    #[must_use]
+    pub fn join(client: Client, settings: ProducerSettings, identity: Identity) -> Self {
+        let mut producer = Self::new(
+            client,
+            ProducerSettings {
+                protocol: Protocol::V2,
+                ..settings
+            },
+        );
+        producer.coordinator.join(identity);
+        producer.joined = true;
+        producer
     }
 
     /// Begins a transaction. Waits only when the identity of the last one was lost.
@@ -279,6 +301,21 @@ impl TransactionalProducer {
         self.coordinator.writer()
     }
 
+    /// Returns the protocol of the open transaction.
+    #[must_use]
+    pub const fn protocol(&self) -> Protocol {
+        self.settings.protocol
+    }
+
+    pub(super) fn transactional_id(&self) -> &str {
+        &self.settings.transactional_id
+    }
+
+    /// Notes that the open transaction is not empty.
+    pub(super) fn wrote(&mut self) {
+        self.coordinator.wrote();
+    }
+
     /// Returns whether a commit has no outcome yet: then only [`TransactionalProducer::commit`] is allowed.
     #[must_use]
     pub const fn is_committing(&self) -> bool {
@@ -302,6 +339,7 @@ impl TransactionalProducer {
     /// [`Error::TimedOut`] leaves the outcome open. Then only this call is allowed, and it resolves the outcome.
     pub fn commit(&mut self, deadline: Instant) -> Result<Vec<Acknowledgement>, Error> {
         const WHAT: &str = "committing a transaction";
+        self.may_end("commit")?;
         let started = self.client.clock().now();
         loop {
             self.step()?;
@@ -330,6 +368,7 @@ impl TransactionalProducer {
     /// nothing when no transaction is open.
     pub fn abort(&mut self, deadline: Instant) -> Result<(), Error> {
         const WHAT: &str = "aborting a transaction";
+        self.may_end("abort")?;
         let started = self.client.clock().now();
         if let Some(error) = &self.over {
             return Err(error.clone());
@@ -613,6 +652,14 @@ impl TransactionalProducer {
 
     const fn is_ending(&self) -> bool {
         self.ended.is_some() || (self.coordinator.in_transaction() && self.coordinator.is_ending())
+    }
+
+    fn may_end(&self, call: &'static str) -> Result<(), Error> {
+        if self.joined {
+            let state = "the transaction is another process's";
+            return Err(Error::InvalidState { call, state });
+        }
+        Ok(())
     }
 
     fn closed(&self, call: &'static str) -> Error {

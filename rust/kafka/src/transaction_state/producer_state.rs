@@ -204,6 +204,20 @@ impl ProducerState {
         }
     }
 
+    /// Returns the state of a producer that writes into a transaction of protocol V2 which another process has begun,
+    /// and which that process ends.
+    #[must_use]
+    pub const fn joined(identity: Identity) -> Self {
+        let phase = Phase::Open {
+            identity,
+            written: true,
+        };
+        Self {
+            phase,
+            ..Self::new(Protocol::V2)
+        }
+    }
+
     /// Returns the protocol of its transactions.
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
