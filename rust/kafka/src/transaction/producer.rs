@@ -289,19 +289,13 @@ impl TransactionalProducer {
         self.coordinator.producer_id()
     }
 
-    /// Returns the protocol of the last transaction.
-    #[must_use]
-    pub const fn protocol(&self) -> Protocol {
-        self.settings.protocol
-    }
-
     /// Returns producer id and epoch of the open transaction.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         self.coordinator.writer()
     }
 
-    /// Returns the protocol of the open transaction.
+    /// Returns the protocol of the open or last transaction.
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
         self.settings.protocol
