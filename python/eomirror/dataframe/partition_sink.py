@@ -41,8 +41,9 @@ __all__ = ["BatchPartitionWriter", "StreamPartitionWriter"]
 _FIX = "repartition by target partition before the write, or use eomirror.spark.sink, which does"
 
 
+# pyspark has no types that mypy reads, so its classes are Any
 @dataclass
-class PartitionsWritten(WriterCommitMessage):  # type: ignore[misc]  pyspark's types are skipped
+class PartitionsWritten(WriterCommitMessage):  # type: ignore[misc]
     """
     Report of one task.
 
@@ -262,7 +263,7 @@ class _PartitionsWriter:
             raise RowError(f"several tasks have rows for {some(sorted(shared))}", fix=_FIX)
 
 
-class BatchPartitionWriter(_PartitionsWriter, DataSourceArrowWriter):  # type: ignore[misc]  see above
+class BatchPartitionWriter(_PartitionsWriter, DataSourceArrowWriter):  # type: ignore[misc]
     """Writes a DataFrame, one transaction for each target partition."""
 
     def write(self, iterator: Iterator[Any]) -> PartitionsWritten:
@@ -277,7 +278,7 @@ class BatchPartitionWriter(_PartitionsWriter, DataSourceArrowWriter):  # type: i
         """Does nothing: what tasks committed stays, and a repetition with the same runId skips it."""
 
 
-class StreamPartitionWriter(_PartitionsWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]  see above
+class StreamPartitionWriter(_PartitionsWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Writes micro-batches, one transaction for each target partition."""
 
     def write(self, iterator: Iterator[Any]) -> PartitionsWritten:
