@@ -41,6 +41,7 @@ __all__ = ["BatchPartitionWriter", "StreamPartitionWriter"]
 _FIX = "repartition by target partition before the write, or use eomirror.spark.sink, which does"
 
 
+# pyspark has no types that mypy reads, so its classes are Any
 @dataclass
 class PartitionsWritten(WriterCommitMessage):  # type: ignore[misc]
     """
