@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,18 +71,20 @@ def test_compressed_batches_and_compacted_gaps(
     properties = east.client_properties
     create_topic(
         properties, topic_name, 1,
-        **{"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"},
+        **{"cleanup.policy": "compact", "segment.ms": "300", "min.cleanable.dirty.ratio": "0.01"},
     )  # fmt: skip
     for codec in ("zstd", "lz4", "snappy", "gzip", "none"):
         producer = Producer({**properties, "compression.type": codec, "linger.ms": 20})
         for number in range(400):
             producer.produce(topic_name, b"%s%d" % (codec.encode(), number), b"k%d" % (number % 50))
         assert producer.flush(30) == 0
+        # the next records begin a new segment: the newest one is never compacted
+        time.sleep(0.5)
 
     def cleaned() -> bool:
-        return len(read(spark_session, properties, subscribe=topic_name).collect()) < 1500
+        return len(read(spark_session, properties, subscribe=topic_name).collect()) < 1700
 
-    wait_for(cleaned, 60)
+    wait_for(cleaned, 90)
     rows = read(spark_session, properties, subscribe=topic_name).collect()
     newest = {bytes(row["key"]): bytes(row["value"]) for row in sorted(rows, key=lambda row: row["offset"])}
     assert newest == {b"k%d" % (number % 50): b"none%d" % number for number in range(350, 400)}
@@ -125,7 +128,8 @@ def test_filters_choose_what_is_read(spark_session: Any, east: LocalCluster, top
         spark_session.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     plain = numbers(read(spark_session, properties, subscribe=topic_name).where(where).collect())
     assert pushed == plain == [n for n in range(30, 45) if n % 3 != 1]
-    assert "partition IN (0,2)" in plan.replace(", ", ",")
+    assert "Filter" in plan, "Spark applies the filter on the timestamp as well"
+    assert "2)" not in plan[plan.index("Filter") :].split("\n")[0], "and not the one on partitions"
 
 
 def test_a_stream_continues_where_it_stopped(
@@ -139,7 +143,8 @@ def test_a_stream_continues_where_it_stopped(
         spark_session, tmp_path / "c", properties, subscribe=topic_name, startingOffsets="earliest"
     ).run()
     assert numbers(query.rows) == list(range(50))
-    AdminClient(properties).create_partitions([NewPartitions(topic_name, 3)])[topic_name].result(30)
+    admin = AdminClient(properties)
+    admin.create_partitions([NewPartitions(topic_name, 3)])[topic_name].result(30)
     fill(properties, topic_name, 60, partitions=3, first=50)
     query.fails_at = 1
     with pytest.raises(PySparkException):
@@ -235,7 +240,8 @@ def test_deleted_records_fail_by_name(
         spark_session, tmp_path / "c", properties, subscribe=topic_name, startingOffsets="earliest"
     ).run()
     fill(properties, topic_name, 20, first=10)
-    gone = AdminClient(properties).delete_records([TopicPartition(topic_name, 0, 15)])
+    admin = AdminClient(properties)
+    gone = admin.delete_records([TopicPartition(topic_name, 0, 15)])
     for future in gone.values():
         future.result(30)
     with pytest.raises(PySparkException, match=rf"{topic_name}-0: offsets \[10, 15\) were deleted"):
@@ -256,7 +262,8 @@ def test_lag_tools_see_the_query_as_a_group(
         spark_session, tmp_path / "c", properties,
         subscribe=topic_name, startingOffsets="earliest", groupId=topic_name, maxOffsetsPerTrigger=20,
     ).run()  # fmt: skip
-    asked = AdminClient(properties).list_consumer_group_offsets([ConsumerGroupTopicPartitions(topic_name)])
+    admin = AdminClient(properties)
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(topic_name)])
     found = asked[topic_name].result(30).topic_partitions
     assert [(one.topic, one.partition, one.offset) for one in found] == [(topic_name, 0, 30)]
 

@@ -124,14 +124,14 @@ impl PartitionScan {
         reader: &PlaneReader,
         seconds: f64,
         rows: usize,
-        bytes: usize,
+        size: usize,
     ) -> PyResult<bool> {
         let most = duration(seconds)?.min(LONGEST);
-        let bytes = bytes.min(MOST_BYTES);
+        let size = size.min(MOST_BYTES);
         let stepped = without_interpreter(py, || {
             let deadline = SystemClock.now() + most;
             let mut reading = reader.lock();
-            self.lock().step(&mut reading, deadline, rows, bytes)
+            self.lock().step(&mut reading, deadline, rows, size)
         });
         reader.interruptions.check()?;
         stepped.map_err(|trouble| {

@@ -107,14 +107,14 @@ impl PlaneReader {
         &self,
         py: Python<'_>,
         offsets: Vec<(String, i32, i64)>,
-        bytes: i32,
+        size: i32,
         seconds: f64,
     ) -> PyResult<Vec<SampleTuple>> {
         let most = duration(seconds)?;
         let sampled = without_interpreter(py, || {
             let mut reading = self.lock();
             reading.assigned_by = 0;
-            density(&mut reading.fetcher, &offsets, bytes, most)
+            density(&mut reading.fetcher, offsets, size, most)
         });
         self.interruptions.check()?;
         sampled.map_err(|error| plane_failed(py, &error))
@@ -189,7 +189,7 @@ fn holes(
 /// has no sample.
 fn density(
     fetcher: &mut Fetcher,
-    offsets: &[(String, i32, i64)],
+    offsets: Vec<(String, i32, i64)>,
     bytes: i32,
     most: Duration,
 ) -> Result<Vec<SampleTuple>, Error> {
@@ -201,12 +201,12 @@ fn density(
     });
     fetcher.assign(&[]);
     let assigned: Vec<Assignment> = offsets
-        .iter()
-        .map(|(topic, partition, offset)| Assignment::new(topic.clone(), *partition, *offset))
+        .into_iter()
+        .map(|(topic, partition, offset)| Assignment::new(topic, partition, offset))
         .collect();
     fetcher.assign(&assigned);
-    let mut found = Vec::with_capacity(offsets.len());
-    let mut waiting = offsets.len();
+    let mut waiting = assigned.len();
+    let mut found = Vec::with_capacity(waiting);
     let outcome = loop {
         if waiting == 0 {
             break Ok(());
