@@ -237,14 +237,14 @@ def test_a_transaction_whose_records_are_all_dropped_moves_positions(
     assert [part.position for part in status(config).partitions] == [20, 20]
     assert copied(west, f"east.{topic_name}") == {0: [], 1: []}
 
-    written.write(4, ("test",))
-    written.write(2, ("kept",))
+    for count, kind in ((2, "kept"), (4, "test"), (2, "kept")):
+        written.write(count, (kind,))
     with Mirror(config, spark=spark_context) as mirror:
         assert mirror.run(until="caught-up").exit_code == 0
     assert copied(west, f"east.{topic_name}") == written.expected
-    for offset in (20, 21, 22):
+    for offset, to, kind in ((20, 0, "exact"), (21, 1, "next"), (22, 1, "next"), (23, 1, "exact")):
         (found,) = translate(config, topic=topic_name, partition=0, offset=offset)
-        assert (found.to_offset, found.kind) == (0, "exact" if offset == 22 else "next"), offset
+        assert (found.to_offset, found.kind) == (to, kind), offset
     assert verdict(config).word == "equal"
 
 

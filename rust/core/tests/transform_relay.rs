@@ -53,8 +53,11 @@ fn relay(bytes: &[u8], transform: &Transform) -> Relayed {
     Relay::new(Limits::default()).relay(&policy, 0, &Target::default(), &fetched)
 }
 
-/// Returns the source offset, key and value of each outgoing record.
-fn written(relayed: &Relayed, bytes: &[u8]) -> Vec<(i64, Option<Vec<u8>>, Option<Vec<u8>>)> {
+/// Source offset, key and value.
+type Outcome = (i64, Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// Returns the outgoing records.
+fn written(relayed: &Relayed, bytes: &[u8]) -> Vec<Outcome> {
     let mut found = Vec::new();
     for batch in &relayed.batches {
         let runs = batch.runs().iter();

@@ -74,7 +74,6 @@ def snapshot(**changes: Any) -> LinkSnapshot:
                 source_lso=10,
                 lag_records=3,
                 lag_seconds=1.5,
-                changed={"transform[0]": 2},
             ),
             PartitionStatus(
                 topic=EVIL,
@@ -507,10 +506,13 @@ def test_a_link_that_cannot_be_read_has_a_state_and_no_old_values() -> None:
 def test_every_family_is_exported_somewhere_and_no_other() -> None:
     """The reference lists what is exported: by `run`, by `serve`, or by both."""
     topic = snapshot().topics[0]
-    held = tuple(replace(part, paused=True) for part in topic.partitions)
+    held = tuple(replace(part, paused=True, changed={"transform[0]": 2}) for part in topic.partitions)
     driver = snapshot(topics=(replace(topic, stopped=StoppedTopic("x"), partitions=held),))
     live = running_view(FACTS, driver, status(), 0.1)
-    held = (*status().partitions, replace(status().partitions[0], topic="held", paused=True))
+    held = (
+        *status().partitions,
+        replace(status().partitions[0], topic="held", paused=True, changed={"transform[0]": 1}),
+    )
     hung = Hanging(topic="t", partition=0, producer_id=1, start=0, end=1, since=None, problem="", fix="")
     serve = LinkView(facts=FACTS, status=status(hanging=(hung,), partitions=held), read_seconds=0.1)
     for place, view in (("run", live), ("serve", serve)):

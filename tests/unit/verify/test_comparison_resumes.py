@@ -111,6 +111,7 @@ def compared(source: Log, target: Log, *, by_key: bool = True, **link: Any) -> P
     comparer = object.__new__(Comparer)
     comparer._ids = ("S", "T")
     comparer._link = SimpleNamespace(  # type: ignore[assignment]
+        compiled=lambda: None,
         **{
             "guard": False, "provenance_header": False, "origin_header": False, "source": "s",
             "origin_ids": lambda *_: None, **link,
