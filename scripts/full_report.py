@@ -1,5 +1,7 @@
 """
-Runs everything on both planes, slow tests included, without budgets, and writes a dated report of it.
+Runs everything on both planes, and natively on a target of Kafka 3.9, slow tests included, without budgets.
+
+It writes a dated report.
 
     python scripts/full_report.py             all suites, Rust's tests, and the small benchmark
     python scripts/full_report.py faults      only these suites
@@ -30,6 +32,10 @@ import faults_long
 from ci import PLANE, PLANES, ROOT, SUITES
 
 REPORTS = ROOT / "docs" / "reports"
+# what suites are run on: a plane, and a target of another release than the newest (tests/support/links/plane.py)
+_OLDER = "native on 3.9"
+_RUNS = (*PLANES, _OLDER)
+_TARGET = "EOMIRROR_TEST_TARGET_KAFKA"
 # the other suites move records; these know no plane
 _PLANELESS = ("unit", "model")
 # CI has little time for faults and schedules that are drawn anew with each repeat
@@ -63,13 +69,19 @@ class Row:
     seconds: float = 0.0
 
 
-def run_suite(suite: str, plane: str = "") -> list[Row]:
-    """Run pytest on a suite, on a plane if it knows planes; a row for each of its files."""
+def run_suite(suite: str, run: str = "") -> list[Row]:
+    """Run pytest on a suite, on one of `_RUNS` if it knows planes; a row for each of its files."""
     folders = [f"tests/{name}" for name in SUITES[suite] if any((ROOT / "tests" / name).glob("**/test_*.py"))]
-    return run_pytest(folders, plane) if folders else []
+    return run_pytest(folders, run) if folders else []
 
 
-def run_pytest(names: list[str], plane: str = "", ledger: Path | None = None) -> list[Row]:
+def chosen(run: str) -> dict[str, str]:
+    """Variables that choose plane and target of a run; none for tests that know no plane."""
+    plane, _, target = run.partition(" on ")
+    return ({PLANE: plane} if plane else {}) | ({_TARGET: target} if target else {})
+
+
+def run_pytest(names: list[str], run: str = "", ledger: Path | None = None) -> list[Row]:
     """Run pytest on files or folders; a row for each file, faults told to the ledger."""
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder, "junit.xml")
@@ -82,7 +94,7 @@ def run_pytest(names: list[str], plane: str = "", ledger: Path | None = None) ->
             "-o",
             "junit_family=xunit1",
         ]
-        environment = os.environ | ({PLANE: plane} if plane else {})
+        environment = os.environ | chosen(run)
         if ledger is not None:
             environment["EOMIRROR_FAULT_LEDGER"] = str(ledger)
         code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
@@ -92,14 +104,14 @@ def run_pytest(names: list[str], plane: str = "", ledger: Path | None = None) ->
     return rows
 
 
-def run_faults(plane: str, *, command: str, date: str) -> list[Row]:
+def run_faults(run: str, *, command: str, date: str) -> list[Row]:
     """Run the fault tests, file by file: none takes another with it; and make the table by fault of what they told."""
-    ledger = REPORTS / f"{date}-full-faults-{plane}.jsonl"
-    head = faults_long.run_line(command, plane)
+    ledger = REPORTS / f"{date}-full-faults-{run.replace(' ', '-')}.jsonl"
+    head = faults_long.run_line(command, run)
     ledger.write_text(json.dumps(head, separators=(",", ":")) + "\n", encoding="utf-8")
     rows = []
     for path in sorted((ROOT / "tests" / "faults").glob("test_*.py")):
-        rows += run_pytest([str(path.relative_to(ROOT))], plane, ledger)
+        rows += run_pytest([str(path.relative_to(ROOT))], run, ledger)
         table = faults_long.report(faults_long.read_lines(ledger), date=date)
         ledger.with_suffix(".md").write_text(table, encoding="utf-8")
     return rows
@@ -186,15 +198,15 @@ def main(names: list[str]) -> int:
         path.write_text(report(sections, seed=seed, minutes=minutes, command=command), encoding="utf-8")
 
     REPORTS.mkdir(parents=True, exist_ok=True)
-    planes = [only] if only else list(PLANES)
+    runs = (only,) if only else _RUNS
     for suite in names or SUITES:
         if suite in _PLANELESS:
             done(suite, run_suite(suite))
             continue
-        for plane in planes:
+        for run in runs:
             faulty = suite == "faults"
-            rows = run_faults(plane, command=command, date=date) if faulty else run_suite(suite, plane)
-            done(f"{suite}, plane {plane}", rows)
+            rows = run_faults(run, command=command, date=date) if faulty else run_suite(suite, run)
+            done(f"{suite}, plane {run}", rows)
     if not names:
         done("Rust", [run_command("cargo test", _RUST)])
         done("bench", [run_command("python -m bench --small", _BENCH)])

@@ -41,10 +41,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eomirror_kafka::{Identity, Protocol};
 use eomirror_kafka::{
     Clock, ProducerSettings, Properties, StalledPartition, Throttled, TopicPartition, wait_unless,
 };
+use eomirror_kafka::{Identity, Protocol};
 
 pub use account::Account;
 pub use failure::{Failure, FailureKind, Gap, RefusedBatch};

@@ -9,7 +9,8 @@ use eomirror_batch::Mark;
 use eomirror_core::loop_guard::LoopGuard;
 use eomirror_core::relay::{Holes, Target, TopicPolicy};
 use eomirror_kafka::{
-    Clock, ProducerSettings, Protocol, SystemClock, Throttled, TopicId, TopicPartition};
+    Clock, ProducerSettings, Protocol, SystemClock, Throttled, TopicId, TopicPartition,
+};
 use eomirror_plane::lane::{
     Account, Failure, FailureKind, History, Lane, Route, Settings, Start, StateRecord,
 };
