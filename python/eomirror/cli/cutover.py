@@ -9,8 +9,8 @@ import click
 
 from eomirror.cli import options
 from eomirror.cli.failover import asked, draw_failback, dry_run_code, planned, promoted
+from eomirror.cli.options import terminable
 from eomirror.cli.render import escape, print_message, stdout_console
-from eomirror.cli.termination import terminable
 from eomirror.errors import MirrorError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TextIO, cast
 import click
 
 from eomirror.cli import options
+from eomirror.cli.options import terminable
 from eomirror.cli.render import print_message, print_structured
-from eomirror.cli.termination import terminable
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.log import LossyStream
 

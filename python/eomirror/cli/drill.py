@@ -9,8 +9,8 @@ import click
 import orjson
 
 from eomirror.cli import options
+from eomirror.cli.options import terminable
 from eomirror.cli.render import print_message, print_result, print_table, stdout_console
-from eomirror.cli.termination import terminable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eomirror.cli import options
+from eomirror.cli.options import terminable
 from eomirror.cli.render import (
     escape,
     human_count,
@@ -22,7 +23,6 @@ from eomirror.cli.render import (
     print_table,
     stdout_console,
 )
-from eomirror.cli.termination import terminable
 from eomirror.clock import utc
 from eomirror.errors import DifferenceError, MirrorError, NotReadyError
 

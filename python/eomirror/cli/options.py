@@ -1,13 +1,15 @@
-"""Arguments and options that several commands have, each a decorator of the command."""
+"""Arguments and options of several commands, each a decorator; and SIGTERM as an exception."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import orjson
@@ -17,7 +19,8 @@ from eomirror.cli.render import print_result
 from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from eomirror.config import Config
 
@@ -38,6 +41,7 @@ __all__ = [
     "reverse",
     "source_gone",
     "spark_conf",
+    "terminable",
     "write_report",
 ]
 
@@ -217,3 +221,17 @@ def write_report(path: Path | None, value: Any) -> None:
 
 def _each(command: Any, *decorators: Decorator) -> Any:
     return reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), command)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Lets SIGTERM unwind the stack, as Ctrl-C does, in commands that must undo or record something."""
+
+    def leave(number: int, _: FrameType | None) -> NoReturn:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

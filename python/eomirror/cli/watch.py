@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from eomirror.cli.options import terminable
 from eomirror.cli.render import print_result, stdout_console, wants_table
-from eomirror.cli.termination import terminable
 from eomirror.clock import SYSTEM_CLOCK, Deadline
 from eomirror.log import is_dumb
 

@@ -15,7 +15,7 @@ from eomirror.errors import DifferenceError, MirrorError, some
 from eomirror.failover.facts import cuts_of, mirrored, uncut_partitions
 from eomirror.failover.readiness import QUIET_SECONDS, Verified
 from eomirror.kafka.admin import ClusterAdmin
-from eomirror.kafka.list_offsets import existing_ends
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.records.names import LinkNames
 from eomirror.recovery.copy_end import whole
 from eomirror.status.topics import StatusTopics

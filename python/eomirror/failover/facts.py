@@ -18,7 +18,7 @@ from eomirror.failover.open_transactions import open_transactions
 from eomirror.failover.readiness import Facts
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
-from eomirror.kafka.list_offsets import existing_ends, existing_starts
+from eomirror.kafka.log_ends import existing_ends, existing_starts
 from eomirror.kafka.reachability import unreachable_clusters
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.copy_ends import CopyEnds

@@ -27,7 +27,7 @@ from eomirror.groups.offset_rule import has_members
 from eomirror.groups.offset_translator import OffsetTranslator
 from eomirror.kafka.consumer_groups import batches
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
-from eomirror.kafka.list_offsets import skip_missing
+from eomirror.kafka.log_ends import skip_missing
 from eomirror.kafka.plain_producer import write_records
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.records.mm2 import Checkpoint

@@ -19,7 +19,7 @@ import structlog
 
 from eomirror.clock import Deadline, utc
 from eomirror.errors import MirrorError, NotReadyError, TopicError
-from eomirror.kafka.list_offsets import existing_ends
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.recovery.hanging_client import extension_client
 
 if TYPE_CHECKING:

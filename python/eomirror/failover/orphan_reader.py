@@ -34,7 +34,7 @@ from eomirror.errors import (
 from eomirror.failover.open_transactions import await_ended, open_transactions
 from eomirror.kafka.admin import ClusterAdmin
 from eomirror.kafka.errors import Action
-from eomirror.kafka.list_offsets import existing_starts
+from eomirror.kafka.log_ends import existing_starts
 from eomirror.kafka.partition_reader import GONE, PartitionReader
 from eomirror.records.names import HOPS_HEADER
 from eomirror.recovery.hanging_client import extension_client

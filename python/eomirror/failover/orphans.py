@@ -17,7 +17,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import NotReadyError, TopicError
 from eomirror.failover.orphan_reader import OrphanRange, OrphanReader, Reading, named
 from eomirror.failover.promoted_link import begins, merged
-from eomirror.kafka.list_offsets import existing_ends
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.kafka.session import ClusterSession, link_sessions
 from eomirror.link.copy_ends import CopyEnds
 from eomirror.link.offset_map_reader import OffsetMapReader

@@ -33,7 +33,7 @@ from eomirror.failover.orphan_reader import OrphanRange, Reading, named
 from eomirror.failover.orphan_sinks import HeldRecords, OrphanFile, OrphanTopic
 from eomirror.failover.orphans import orphan_ranges, standing, undecided
 from eomirror.failover.promoted_link import PromotedLink, back_link, by_topic, whole_link
-from eomirror.kafka.list_offsets import existing_ends
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.ownership import refuse_copying_back
 from eomirror.link.state import LinkState, control_of

@@ -42,7 +42,7 @@ from eomirror.failover.orphan_sinks import OrphanFile, OrphanTopic
 from eomirror.failover.orphans import later_ends, orphan_ranges, standing, undecided, way_back
 from eomirror.failover.promoted_link import PromotedLink, back_link, merged
 from eomirror.failover.recreation import refuse_recreated
-from eomirror.kafka.list_offsets import existing_ends, existing_starts
+from eomirror.kafka.log_ends import existing_ends, existing_starts
 from eomirror.link.source_comparison import changed_sources, end_marks
 from eomirror.link.state import control_of, link_discovery
 from eomirror.records.dealt_ranges import DealtRange, united

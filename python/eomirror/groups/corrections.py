@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.errors import AuthorizationError, TopicError, UnreachableError
-from eomirror.kafka.list_offsets import existing_starts, skip_missing
+from eomirror.kafka.log_ends import existing_starts, skip_missing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -20,7 +20,7 @@ from eomirror.groups.offset_rule import NOT_OURS
 from eomirror.groups.shared_copies import copies_of, may_be_shared, other_records
 from eomirror.kafka.consumer_groups import Committed
 from eomirror.kafka.consumer_groups_proxy import ClusterGroups
-from eomirror.kafka.list_offsets import skip_missing
+from eomirror.kafka.log_ends import skip_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from eomirror.groups.translation import OtherRecords
-from eomirror.kafka.list_offsets import skip_missing
+from eomirror.kafka.log_ends import skip_missing
 from eomirror.link.offset_map_reader import OffsetMapReader, Question
 from eomirror.link.other_links import OtherLinks
 from eomirror.topology.flow import Flow

@@ -24,7 +24,6 @@ operation of an AdminClient is watched (`eomirror.kafka.admin_client`), and each
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,7 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from eomirror.clock import Clock, Deadline
+from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
 from eomirror.config.rights import ClusterUser, Right, account_of
 from eomirror.errors import MirrorError, TopicError
@@ -85,7 +84,7 @@ class _Notices:
         """Watches the operation in the block."""
         operation = object()
         with self._lock:
-            self._begun[operation] = cluster, time.monotonic()
+            self._begun[operation] = cluster, SYSTEM_CLOCK.monotonic()
             # a forked child has the object, and no thread
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="slow-operations", daemon=True)
@@ -99,8 +98,8 @@ class _Notices:
 
     def _watch(self) -> None:
         while self._some.wait():
-            time.sleep(NOTICE_SECONDS)
-            now = time.monotonic()
+            SYSTEM_CLOCK.sleep(NOTICE_SECONDS)
+            now = SYSTEM_CLOCK.monotonic()
             with self._lock:
                 due = {one: each for one, each in self._begun.items() if each[1] + NOTICE_SECONDS <= now}
                 for one in due:

@@ -1,5 +1,5 @@
 """
-Starts and ends of logs: sends ListOffsets only for partitions whose leaders librdkafka knows.
+Sends ListOffsets only for partitions whose leaders librdkafka knows.
 
 If a leader is not in its cache, librdkafka's AdminClient requests metadata and continues when the cache changes.  Any
 change counts, one of another request too, and then its main thread continues with data that the calling thread is still
@@ -26,22 +26,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 
 from eomirror.config.secret import Secret
-from eomirror.errors import MirrorError, TopicError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from confluent_kafka.admin import OffsetSpec
 
     from eomirror.clock import Clock
-    from eomirror.kafka.admin import ClusterAdmin
 
-__all__ = ["ListOffsets", "existing_ends", "existing_starts", "skip_missing", "trusted_seconds"]
+__all__ = ["ListOffsets", "trusted_seconds"]
 
 _Where = tuple[str, int]
-
-# the topic does not exist, or a partition has no leader
-_PASSING: tuple[type[MirrorError], ...] = (TopicError, UnreachableError)
 
 # how long one look for leaders may take: a broker that stands still would take all the time there is
 _LOOK_SECONDS = 5.0
@@ -272,58 +267,3 @@ def _asked_again(raised: KafkaException) -> KafkaError:
     if error.code() in {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE}:
         return KafkaError(KafkaError._TRANSPORT, "no broker told in time who leads")
     return error
-
-
-def existing_ends(
-    admin: ClusterAdmin,
-    partitions: Collection[tuple[str, int]],
-    *,
-    read_committed: bool,
-    passing: tuple[type[MirrorError], ...] = _PASSING,
-) -> Mapping[tuple[str, int], int]:
-    """Returns last stable offsets or, without ``read_committed``, high watermarks; see `skip_missing`."""
-    return skip_missing(
-        lambda some: admin.offsets(some, at="latest", read_committed=read_committed),
-        partitions,
-        passing=passing,
-    )
-
-
-def existing_starts(
-    admin: ClusterAdmin,
-    partitions: Collection[tuple[str, int]],
-    *,
-    passing: tuple[type[MirrorError], ...] = _PASSING,
-) -> Mapping[tuple[str, int], int]:
-    """Returns log starts; see `skip_missing`."""
-    return skip_missing(
-        lambda some: admin.offsets(some, at="earliest", read_committed=False), partitions, passing=passing
-    )
-
-
-def skip_missing(
-    read: Callable[[Sequence[tuple[str, int]]], Mapping[tuple[str, int], int]],
-    partitions: Collection[tuple[str, int]],
-    *,
-    passing: tuple[type[MirrorError], ...] = _PASSING,
-) -> Mapping[tuple[str, int], int]:
-    """
-    Returns the answers for partitions, without the topics that fail.
-
-    Args:
-        read: Returns the answers for all, or raises an error that names the failing topic.
-        partitions: Topic and number.
-        passing: Errors that concern that topic alone: by default it does not exist, or a partition has no leader.
-
-    Raises:
-        MirrorError: Any other error of ``read``, and one that names none of these topics.
-    """
-    while partitions:
-        try:
-            return read(sorted(partitions))
-        except passing as error:
-            kept = {where for where in partitions if where[0] != error.topic}
-            if len(kept) == len(partitions):
-                raise
-            partitions = kept
-    return {}

@@ -25,7 +25,7 @@ import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import DataLossError, MirrorError
-from eomirror.kafka.list_offsets import skip_missing
+from eomirror.kafka.log_ends import skip_missing
 from eomirror.lane.offset_map_compaction import unreadable
 from eomirror.link.offset_map_reader import OffsetMapReader, chunk_of
 from eomirror.records.offset_map import chunk_prefix, prefix_of_chunk

@@ -22,7 +22,7 @@ from eomirror.clock import Deadline
 from eomirror.config.rights import Right, account_of, named
 from eomirror.errors import AuthorizationError, MirrorError
 from eomirror.kafka.compacted_topic import CompactedTopicReader
-from eomirror.kafka.list_offsets import existing_ends
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.kafka.partition_reader import GONE
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link.hanging import target_hanging_client

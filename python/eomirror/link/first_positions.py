@@ -14,7 +14,7 @@ import structlog
 
 from eomirror._native import encode_offset_map
 from eomirror.errors import UsageError
-from eomirror.kafka.list_offsets import existing_ends
+from eomirror.kafka.log_ends import existing_ends
 from eomirror.link.start_checks import FILLED, FIRST, FIRST_RUN, StartFacts, partition_counts
 from eomirror.plane.protocol import BatchMark, MetadataRecord, ProducerIdentity
 from eomirror.records.offset_map import offset_map_key, offset_map_partition

@@ -16,7 +16,7 @@ import structlog
 from eomirror._native import digest_behind
 from eomirror.clock import Deadline
 from eomirror.errors import AuthorizationError
-from eomirror.kafka.list_offsets import skip_missing
+from eomirror.kafka.log_ends import skip_missing
 from eomirror.link.hanging import target_hanging_client
 from eomirror.plane.protocol import BatchMark, is_compacting
 from eomirror.recovery.hanging import RecordState

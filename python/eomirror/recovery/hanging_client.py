@@ -17,7 +17,7 @@ from eomirror.clock import Deadline
 from eomirror.config.clients import consumer_properties
 from eomirror.config.rights import Right, account_of, lacking, named
 from eomirror.errors import AuthorizationError, ClusterError, UnreachableError
-from eomirror.kafka.list_offsets import skip_missing
+from eomirror.kafka.log_ends import skip_missing
 from eomirror.kafka.parallel import run_all
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.plane.protocol import ProducerIdentity
@@ -511,11 +511,8 @@ class TargetHangingClient:
 
     def _client(self) -> HangingTransactionClient:
         if self._made is None:
-            self._made = self._new_client()
+            self._made = extension_client(self._target, self._client_id)
         return self._made
-
-    def _new_client(self) -> HangingTransactionClient:
-        return extension_client(self._target, self._client_id)
 
 
 def extension_client(cluster: Cluster, client_id: str) -> HangingTransactionClient:

@@ -17,7 +17,7 @@ from eomirror.errors import (
     TopicError,
 )
 from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
-from eomirror.kafka.list_offsets import skip_missing
+from eomirror.kafka.log_ends import skip_missing
 from eomirror.kafka.record_reader import TimestampReader
 from eomirror.kafka.session import link_sessions
 from eomirror.link.claim import is_dead
