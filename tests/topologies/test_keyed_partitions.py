@@ -264,12 +264,15 @@ def test_a_keyed_link_waits_for_a_broker_that_stands_still(
     (broker,) = rig.target.cluster.brokers
     with running(mirror):
         for turn in range(REPEATS):
-            write(config, topic_name, turn, 500)
-            wait_for(lambda: copied_now(config, topic_name) > 0, 60)
+            write(config, topic_name, 10 * turn, 500)
             time.sleep(rng.uniform(0.0, 0.2))
+            before = copied_now(config, topic_name)
             broker.pause()
+            # an application on the broker that stands still would wait as well, and longer
+            write(config, topic_name, 10 * turn + 1, 500, sources=["dc2"])
             time.sleep(5.0)
             broker.resume()
+            wait_for(lambda before=before: copied_now(config, topic_name) > before, 120)
         total = len(originals(config, topic_name))
         wait_for(lambda: copied(config, topic_name, total), 120)
     assert assert_placed(config, topic_name) == total

@@ -16,7 +16,7 @@ from support.links.plane import plane_under_test
 from support.traffic.records import produce, some_records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from eomirror.config import Config
 
@@ -130,11 +130,11 @@ def create(config: Config, name: str, *, replicas: int = 1) -> None:
         create_topic(properties, f"{name}-{alias}", partitions, replicas=copies, retention_ms="-1")
 
 
-def write(config: Config, name: str, turn: int, count: int) -> None:
-    """Transactions of records on all sources; some have no key, every tenth transaction is aborted."""
-    for alias, partitions in SOURCES.items():
+def write(config: Config, name: str, turn: int, count: int, *, sources: Iterable[str] = SOURCES) -> None:
+    """Transactions of records on sources; some have no key, every tenth transaction is aborted."""
+    for alias in sources:
         produce(
-            config.clusters[alias].properties, f"{name}-{alias}", partitions, some_records(turn, count),
+            config.clusters[alias].properties, f"{name}-{alias}", SOURCES[alias], some_records(turn, count),
             transactional_id=f"{name}-{alias}",
         )  # fmt: skip
 
