@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from frames import SCHEMA, options, put_files, values
-from partition_format import PartitionFormat
 from pyspark.sql import functions as sql
 
 from support.traffic.records import create_topic, read_committed
@@ -17,13 +16,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(280)]
 
 
-@pytest.fixture
-def formats(spark: Any) -> Any:
-    """The session, with the format."""
-    spark.dataSource.register(PartitionFormat)
-    return spark
-
-
 def by_partition(rows: Any, partitions: int) -> Any:
     """Rows with an explicit partition, each in one task."""
     placed = rows.withColumn("partition", sql.pmod(sql.hash("value"), sql.lit(partitions)))
@@ -32,40 +24,40 @@ def by_partition(rows: Any, partitions: int) -> Any:
 
 @pytest.mark.parametrize("cluster", ["west", "kafka39"])
 def test_rows_arrive_once_over_a_repetition(
-    formats: Any, cluster: str, topic_name: str, request: pytest.FixtureRequest
+    spark: Any, cluster: str, topic_name: str, request: pytest.FixtureRequest
 ) -> None:
     """The same runId again writes nothing, another one does."""
     target = request.getfixturevalue(cluster)
     create_topic(target.client_properties, topic_name, 3)
-    frame = by_partition(formats.range(300).select(sql.col("id").cast("string").alias("value")), 3)
+    frame = by_partition(spark.range(300).select(sql.col("id").cast("string").alias("value")), 3)
     given = options(target, topic_name, name=topic_name, runId="one")
     for _ in range(2):
-        frame.write.format("eomirror-partitions").options(**given).mode("append").save()
+        frame.write.format("eomirror").options(**given).mode("append").save()
     assert sorted(map(int, values(target, topic_name))) == list(range(300))
-    frame.write.format("eomirror-partitions").options(**{**given, "runId": "two"}).mode("append").save()
+    frame.write.format("eomirror").options(**{**given, "runId": "two"}).mode("append").save()
     assert len(values(target, topic_name)) == 600
 
 
-def test_two_tasks_on_one_partition_are_refused(formats: Any, west: Any, topic_name: str) -> None:
+def test_two_tasks_on_one_partition_are_refused(spark: Any, west: Any, topic_name: str) -> None:
     """Keyed rows that were not repartitioned: the write fails and says what to do."""
     create_topic(west.client_properties, topic_name, 1)
-    frame = formats.range(100, numPartitions=2).select(sql.col("id").cast("string").alias("value"))
+    frame = spark.range(100, numPartitions=2).select(sql.col("id").cast("string").alias("value"))
     with pytest.raises(Exception, match="repartition by target partition before the write"):
-        frame.write.format("eomirror-partitions").options(**options(west, topic_name)).mode("append").save()
+        frame.write.format("eomirror").options(**options(west, topic_name)).mode("append").save()
     assert len(values(west, topic_name)) <= 50
 
 
 def test_a_repeated_batch_is_skipped_by_each_partition(
-    formats: Any, west: Any, topic_name: str, tmp_path: Path
+    spark: Any, west: Any, topic_name: str, tmp_path: Path
 ) -> None:
     """A stream whose last batch Spark repeats: partitions that hold it write nothing."""
     create_topic(west.client_properties, topic_name, 3)
 
     def run() -> None:
-        frame = formats.readStream.schema(SCHEMA).option("maxFilesPerTrigger", "1").json(str(tmp_path / "in"))
+        frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", "1").json(str(tmp_path / "in"))
         query = (
             by_partition(frame.select("value"), 3)
-            .writeStream.format("eomirror-partitions")
+            .writeStream.format("eomirror")
             .options(**options(west, topic_name))
             .option("checkpointLocation", str(tmp_path / "state"))
             .trigger(availableNow=True)

@@ -404,7 +404,10 @@ impl HangingTransactions {
             },
             deadline,
         )?;
-        Ok((described.error.is_none()).then_some((described.producer_id, described.producer_epoch)))
+        Ok(
+            (described.error.is_none())
+                .then_some((described.producer_id, described.producer_epoch)),
+        )
     }
 
     /// Takes over a transactional id, and ends its producer's open transactions in these partitions. Returns the

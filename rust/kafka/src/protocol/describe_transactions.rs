@@ -122,9 +122,7 @@ mod tests {
             (throttle_ms, read_back.error.0, read_back.producer_id),
             (3, 15, 77)
         );
-        assert_eq!(
-            read_back.producer_epoch, 5
-        );
+        assert_eq!(read_back.producer_epoch, 5);
         assert_eq!(
             (read_back.started_ms, read_back.timeout_ms),
             (1_234, 60_000)
