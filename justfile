@@ -171,6 +171,10 @@ model-long SCHEDULES="1000000" FIRST="0":
 engine *ARGS:
     python scripts/ci.py --suite engine -m "not slow" "$@"
 
+# DataFrames in and out of Kafka, on a session as users have it
+dataframe *ARGS:
+    python scripts/ci.py --suite dataframe -m "not slow" "$@"
+
 # consumers that move at random moments, the mirror killed in between: --trials 100 --mm2 100 --seed N
 moving-consumers *ARGS:
     PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m support.links.moving "$@"

@@ -41,8 +41,9 @@ SUITES: dict[str, tuple[str, ...]] = {
     "model": ("sim",),
     "integration": ("contract", "integration"),
     "faults": ("faults",),
-    # a process of its own: each of these makes Spark contexts, and a process can have one
-    "engine": ("spark", "dataframe"),
+    # processes of their own: each of these makes Spark contexts, and a process can have one
+    "engine": ("spark",),
+    "dataframe": ("dataframe",),
     "interop": ("interop", "topologies"),
     "audit": ("audit",),
 }
@@ -104,6 +105,7 @@ STAGES = (
             "rust",
             "integration-returns",
             "engine",
+            "dataframe",
             "integration-refusals",
             "integration-rest",
             "faults-rest",
