@@ -7,7 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from support.traffic.records import read_committed
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from support.traffic.records import read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +33,28 @@ def options(cluster: Any, topic: str, **more: str) -> dict[str, str]:
     }
 
 
-def values(cluster: Any, topic: str) -> list[str]:
+def settled(cluster: Any, topic: str) -> dict[int, list[Any]]:
+    """The committed records, once no transaction is open: markers follow a commit, one partition after the other."""
+    admin = AdminClient(dict(cluster.client_properties))
+    count = len(admin.list_topics(topic, timeout=15).topics[topic].partitions)
+
+    def ends(isolation: IsolationLevel) -> list[int]:
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(count)}
+        found = admin.list_offsets(asked, isolation_level=isolation, request_timeout=15)
+        return [future.result().offset for future in found.values()]
+
+    wait_for(lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED), 30)
+    return read_committed(cluster.client_properties, topic)
+
+
+def as_of_now(cluster: Any, topic: str) -> dict[int, list[Any]]:
+    """The committed records, also while a transaction is open."""
+    return read_committed(cluster.client_properties, topic)
+
+
+def values(cluster: Any, topic: str, read: Callable[[Any, str], dict[int, list[Any]]] = settled) -> list[str]:
     """The values of all committed records, sorted."""
-    found = read_committed(cluster.client_properties, topic)
+    found = read(cluster, topic)
     return sorted((value or b"").decode() for records in found.values() for _, value, *_ in records)
 
 

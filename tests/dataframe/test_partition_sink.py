@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from frames import SCHEMA, options, put_files, values
+from frames import SCHEMA, options, put_files, settled, values
 from pyspark.sql import functions as sql
 
-from support.traffic.records import create_topic, read_committed
+from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,4 +72,4 @@ def test_a_repeated_batch_is_skipped_by_each_partition(
     expected += put_files(tmp_path / "in", [2], 200)
     run()
     assert values(west, topic_name) == expected
-    assert all(read_committed(west.client_properties, topic_name).values())
+    assert all(settled(west, topic_name).values())

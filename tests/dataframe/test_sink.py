@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from frames import options, progress, put_files, run_files, values
+from frames import options, progress, put_files, run_files, settled, values
 
 from eomirror.errors import MirrorError, SupersededError, TopicError, UsageError
 from eomirror.spark import sink, write
-from support.traffic.records import create_topic, read_committed
+from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,13 +41,13 @@ def test_all_columns_arrive(spark: Any, west: Any, topic_name: str) -> None:
     given = {name: text for name, text in options(west, "").items() if name != "topic"}
     assert write(frame.select("*", sql.lit(1).alias("unused")), topic_name, given)
     millis = int(at.timestamp() * 1000)
-    found = read_committed(west.client_properties, topic_name)
+    found = settled(west, topic_name)
     assert found == {
         0: [(b"", b"", millis, ())],
         1: [],
         2: [(b"a", b"1", millis, (("h", b"x"), ("h", None)))],
     }
-    assert read_committed(west.client_properties, other)[1] == [(None, None, millis, ())]
+    assert settled(west, other)[1] == [(None, None, millis, ())]
     assert progress(west, topic_name)["rows"] == 3
 
 
@@ -58,7 +58,7 @@ def test_rows_are_placed_as_java_places_them(spark: Any, west: Any, topic_name: 
     create_topic(west.client_properties, topic_name, 5)
     rows = [(f"k{number % 40}" if number % 2 else None, f"{number}") for number in range(2_000)]
     write(spark.createDataFrame(rows, "key string, value string"), topic_name, options(west, topic_name))
-    found = read_committed(west.client_properties, topic_name)
+    found = settled(west, topic_name)
     for partition, records in found.items():
         assert {key_partition(key, 5) for key, *_ in records if key is not None} <= {partition}
     assert sorted(int(value) for records in found.values() for _, value, *_ in records) == list(range(2_000))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from confluent_kafka import Consumer
-from frames import HERE, PYTHON, options, put_files, values, whole_batches
+from frames import HERE, PYTHON, as_of_now, options, put_files, values, whole_batches
 from standalone import SAFE, StandaloneCluster, kill_task
 
 from support.traffic.records import create_topic, wait_for
@@ -178,7 +178,7 @@ def run_rounds(
             time.sleep(rng.random() * 1.5)
             strike(kind, program, rng, workers)
             if not program.running:
-                wait_for(lambda: not whole_batches(values(cluster, topic), _ROWS), 15)
+                wait_for(lambda: not whole_batches(values(cluster, topic, as_of_now), _ROWS), 15)
         for _ in range(3):
             if not program.running:
                 program.start(rng.randint(1, 9))
