@@ -202,8 +202,9 @@ class Link:
     )
     group_interval: float = setting(
         duration("1s", 0.1, 3600),
-        "Interval at which group offsets are read from the source. With so many groups that a read takes longer, the "
-        "next one follows at once; the progress shows the age of the offsets.",
+        "Interval at which group offsets are read from the source; 3 s at least while it has no group to follow. With "
+        "so many groups that a read takes longer, the next one follows at once; the progress shows the age of the "
+        "offsets.",
     )
     sync_group_offsets: bool = setting(
         FLAG,

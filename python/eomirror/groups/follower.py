@@ -38,6 +38,8 @@ log = structlog.get_logger(__name__)
 
 # Share groups are found by a request that describes every group.
 _SHARED_SECONDS = 300.0
+# time between two looks while there is no group: each asks every broker through another process
+_NONE_SECONDS = 3.0
 
 
 class GroupFollower:
@@ -141,6 +143,8 @@ class GroupFollower:
 
     def _pause(self, began: float) -> float:
         took = self._clock.monotonic() - began
+        if not self._followed and not self._unreadable:
+            return max(self._link.group_interval, _NONE_SECONDS)
         # With very many groups a round may take longer than the interval: pause for as long as it took.
         return max(self._link.group_interval - took, took if took > self._link.group_interval else 0.0)
 

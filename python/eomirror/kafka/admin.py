@@ -716,6 +716,10 @@ class ClusterAdmin:
         """Releases the client: its destructor closes the connections."""
         self._retrying.close()
 
+    def rest(self) -> None:
+        """Closes the connections until the next use; as `RetryingAdmin.rest`."""
+        self._retrying.rest()
+
     def _offsets_of(self, client: Any) -> ListOffsets:
         # one for all threads: setdefault of a dictionary is not divided
         made = ListOffsets(trusted=self._trusted, clock=self._clock)

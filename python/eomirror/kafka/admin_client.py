@@ -196,7 +196,6 @@ class RetryingAdmin:
         timeout: Seconds that one operation may take, retries included.
 
     Attributes:
-        client: The AdminClient; None once closed.
         broken: Number of failed or lost connections that librdkafka has reported.
 
     Raises:
@@ -213,7 +212,16 @@ class RetryingAdmin:
         self._held_until = float("-inf")
         self._muted = False
         self._log = ClientLog(cluster=cluster.alias)
-        self.client: Any = self._new_client()
+        self._closed = False
+        self._client: Any = self._new_client()
+
+    @property
+    def client(self) -> Any:
+        """The AdminClient, made anew by the first use after `rest`; None once closed."""
+        client = self._client
+        if client is None and not self._closed:
+            client = self._client = self._new_client()
+        return client
 
     @property
     def name(self) -> str:
@@ -241,13 +249,18 @@ class RetryingAdmin:
 
     def close(self) -> None:
         """Releases the client: its destructor closes the connections."""
-        self.client = None
+        self._closed = True
+        self._client = None
+
+    def rest(self) -> None:
+        """Releases the client until the next use; no operation may be under way."""
+        self._client = None
 
     def renew(self, reason: str = "a request was not answered in time") -> None:
         """Replaces a client whose requests are not answered; requests of other threads end with a retriable error."""
-        if self.client is not None:
+        if not self._closed:
             log.debug("client_replaced", cluster=self._cluster.alias, reason=reason)
-            self.client = self._new_client()
+            self._client = self._new_client()
 
     def connected(self, ask: Callable[[float], Any]) -> Any:
         """

@@ -38,6 +38,8 @@ __all__ = ["LaneRunner"]
 # longest wait that records, messages of the driver and the end of the epoch end: what is left is due now and then
 _QUIET_SECONDS = 1.0
 _REST_SECONDS = 60.0
+# without records: behind the start of a lane, and so behind the looks of the background, which begin with it
+_CALM_SECONDS = 10.0
 
 
 class LaneRunner:
@@ -84,7 +86,7 @@ class LaneRunner:
         self._planes = planes
         self._copies = copies
         self._at_rest = at_rest
-        self._rest_at = float("-inf")
+        self._rest_at = clock.monotonic() + _CALM_SECONDS
         self._methods: dict[Command, Callable[[], Event]] = {
             Command.INIT_PRODUCER: transaction.init_producer,
             Command.READ_CONTROL: start.read_control,
@@ -208,6 +210,7 @@ class LaneRunner:
         quiet = 0.0 if letters is None else min(_QUIET_SECONDS, self._epoch.seconds_left())
         seconds = max(SLICE_SECONDS, quiet)
         if transaction.plane.await_records(seconds, letters):
+            self._rest_at = max(self._rest_at, self._clock.monotonic() + _CALM_SECONDS)
             return Event.RECORDS_READY
         transaction.follow()
         if transaction.advance_due():
@@ -216,7 +219,11 @@ class LaneRunner:
         return Event.QUIET
 
     def _rest(self) -> None:
-        """Calls `at_rest` once a minute: what looks at all partitions that often has used and freed memory again."""
+        """
+        Calls `at_rest` once a minute: what looks at all partitions that often has opened connections and freed memory.
+
+        Never while records come: the next transaction would open the connections again.
+        """
         now = self._clock.monotonic()
         if now >= self._rest_at:
             self._at_rest()

@@ -105,6 +105,11 @@ class BackgroundLook(ABC, Generic[Found]):
         self._thread = threading.Thread(target=self._run, args=(tuple(positions.values()),), daemon=True)
         self._thread.start()
 
+    @property
+    def looking(self) -> bool:
+        """True while a look is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
     def take(self) -> tuple[Found, ...]:
         """Returns the findings since the last call."""
         if self._thread is None or self._thread.is_alive():

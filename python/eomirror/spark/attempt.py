@@ -122,6 +122,12 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: ExitStac
             topic=spec.link.mm2_names.offset_syncs(spec.link.target),
         )
         clients.callback(syncs.close)
+
+    def rest() -> None:
+        if not (copies.looking or sweep.looking):
+            sessions.rest()
+        release_freed_memory()
+
     planes = plane_selector(spec, topics, clock)
     clients.callback(planes.close)
     pump = LaneRunner(
@@ -135,6 +141,6 @@ def _build(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock, clients: ExitStac
         sweep=sweep,
         hanging_client=target_hanging_client(spec.link, sessions.target),
         copies=copies,
-        at_rest=release_freed_memory,
+        at_rest=rest,
     )
     return ParkedLane(spec, pump, mailbox, clients.close)

@@ -303,6 +303,29 @@ def channel_addresses(settings: Mapping[str, str], master: str) -> tuple[str, st
 # -- inside --------------------------------------------------------------------------------------
 
 
+class _WhereNumpyIs:
+    """A converter of numpy values that is not asked before numpy is imported: until then there are none."""
+
+    def __init__(self, converter: Any) -> None:
+        self._converter = converter
+
+    def can_convert(self, value: Any) -> bool:
+        return "numpy" in sys.modules and self._converter.can_convert(value)
+
+    def convert(self, value: Any, client: Any) -> Any:
+        return self._converter.convert(value, client)
+
+
+def _ask_late_for_numpy() -> None:
+    """Replaces PySpark's converters of numpy values, whose first question imports pyarrow where it is: 25 MiB."""
+    import py4j.protocol
+    import pyspark.sql.types as registers_them
+
+    numpy = registers_them.NumpyScalarConverter, registers_them.NumpyArrayConverter
+    converters = py4j.protocol.INPUT_CONVERTER
+    converters[:] = [_WhereNumpyIs(one) if isinstance(one, numpy) else one for one in converters]
+
+
 def _new_engine(settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
     from pyspark import SparkConf, SparkContext
 
@@ -312,6 +335,7 @@ def _new_engine(settings: Mapping[str, str], *, lanes: int) -> SparkEngine:
         gateway = launch_jvm(settings)
     # a JVM that the user started must not be stopped
     started_here = gateway is not None and gateway.proc is not None
+    _ask_late_for_numpy()
     try:
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  as above
         conf = SparkConf(_jvm=SparkContext._jvm)  # noqa: SLF001  as above

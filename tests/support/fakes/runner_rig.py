@@ -39,6 +39,7 @@ class Rig:
         self.state = FakeState({source: position(source, offset) for source, offset in sources.items()})
         self.topics = FakeTopics()
         self.mailbox = FakeMailbox(self.plane)
+        self.rests: list[float] = []
         self.pump = LaneRunner(
             lane or spec(*sources),
             planes=served_by(self.plane),
@@ -47,6 +48,7 @@ class Rig:
             mailbox=self.mailbox,
             clock=self.clock,
             copies=copies,
+            at_rest=lambda: self.rests.append(self.clock.monotonic()),
         )
 
     def run(self) -> LaneReport:

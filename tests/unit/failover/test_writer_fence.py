@@ -232,7 +232,7 @@ def denials(*, acls: list[Any], rights: list[str] | None) -> Iterator[WriteDenia
         return lambda *_, **__: SimpleNamespace(result=lambda _: answer)
 
     made = WriteDenials(CONFIG.clusters["east"], client_id="test", clock=PlayedClock())
-    made._retrying.client = SimpleNamespace(
+    made._retrying._client = SimpleNamespace(
         poll=lambda _: 0, describe_acls=answering(acls), describe_cluster=answering(cluster)
     )
     yield made

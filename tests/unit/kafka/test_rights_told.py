@@ -41,6 +41,6 @@ def test_brokers_that_do_not_tell_of_rights_are_believed_to_grant_them(
         Cluster("east", {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}), client_id="test"
     )
     made.close()
-    made._retrying.client = Brokers(told)
+    made._retrying._client = Brokers(told)
 
     assert made.topic_rights(["t"]) == expected

@@ -56,6 +56,22 @@ def test_a_link_that_starts_again_gets_new_clients() -> None:
     session.close()
 
 
+def test_a_session_that_rests_has_no_client_until_its_next_use() -> None:
+    before, session = clients(), ClusterSession(NOWHERE, client_id="c")
+    admin = session.admin
+    with session.reader():
+        wait_for(lambda: clients() == before + 2)
+    session.rest()
+    wait_for(lambda: clients() == before)
+    with pytest.raises(UnreachableError):
+        admin.describe_cluster()
+    assert session.admin is admin
+    wait_for(lambda: clients() == before + 1)
+    session.close()
+    session.rest()
+    wait_for(lambda: clients() == before)
+
+
 def test_readers_are_lent_in_turn() -> None:
     """A thread that reads has a consumer of its own; one that broke off is not lent again."""
     before, session = clients(), ClusterSession(NOWHERE, client_id="c")

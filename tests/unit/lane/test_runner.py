@@ -549,3 +549,12 @@ def test_an_accepted_gap_of_a_topic_that_is_stopped_is_not_skipped(*, first: boo
 
     assert set(report.stopped_topics) == {"orders"}
     assert [record.topic for record in rig.plane.committed[0]] == ["eomirror.east.west.positions"]
+
+
+def test_a_lane_rests_once_it_is_calm_and_then_once_a_minute() -> None:
+    """What it opened at its start is closed soon; a lane to which records come keeps it."""
+    rig = Rig(spec(ORDERS, seconds=150.0))
+    rig.mailbox.idle_looks = 100_000
+    began = rig.clock.monotonic()
+    assert rig.run().ending is Ending.EPOCH
+    assert [round(at - began) for at in rig.rests] == [10, 70, 130]

@@ -61,7 +61,7 @@ class Brokers:
 def admin(clock: PlayedClock, elected: float) -> ClusterAdmin:
     made = ClusterAdmin(NOWHERE, client_id="test", clock=clock)
     made.close()
-    made._retrying.client = Brokers(clock, elected)
+    made._retrying._client = Brokers(clock, elected)
     return made
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import structlog
 
@@ -216,3 +219,13 @@ def test_spark_submit_without_a_master_is_local() -> None:
     assert "spark.master" not in kept
     assert "spark.driver.memory" not in kept
     assert kept["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+def test_no_call_of_the_jvm_imports_pyarrow_before_numpy_is_there() -> None:
+    code = (
+        "import sys; from eomirror.spark.context import _ask_late_for_numpy; _ask_late_for_numpy();"
+        "from py4j.protocol import INPUT_CONVERTER; assert not any([c.can_convert('x') for c in INPUT_CONVERTER]);"
+        "assert not {'pyspark.testing', 'numpy', 'pyarrow'} & sys.modules.keys();"
+        "sys.modules['numpy'] = None; INPUT_CONVERTER[-1].can_convert('x'); assert 'pyspark.testing' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
