@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from eomirror.status.model import PartitionStatus
+
 if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.records.control import Stopped
-    from eomirror.status.model import LaneStatus, LinkStatus, PartitionStatus
+    from eomirror.status.model import LaneStatus, LinkStatus
     from eomirror.status.snapshot import LinkSnapshot
 
 __all__ = ["STATES", "LinkFacts", "LinkView", "running_view"]
@@ -228,15 +230,30 @@ def _partition(item: PartitionStatus, there: PartitionStatus | None) -> Partitio
             lag_records=there.lag_records,
             lag_seconds=there.lag_seconds,
         )
-    return replace(
-        item,
+    # not `replace`: of thousands of partitions it is half of a scrape
+    return PartitionStatus(
+        topic=item.topic,
+        partition=item.partition,
+        target_topic=item.target_topic,
+        lane=item.lane,
+        position=item.position,
+        source_lso=item.source_lso,
+        lag_records=item.lag_records,
+        lag_seconds=item.lag_seconds,
+        lag_unknown=item.lag_unknown,
+        parked=item.parked,
+        stopped=item.stopped,
+        paused=item.paused,
+        gone=item.gone,
+        copied_headers=item.copied_headers,
+        problem=item.problem or there.problem,
+        fix=item.fix or there.fix,
         records=there.records,
         rate=there.rate,
         last_commit=there.last_commit,
-        problem=item.problem or there.problem,
-        fix=item.fix or there.fix,
         open_records=there.open_records,
         open_seconds=there.open_seconds,
         missing=there.missing,
         dropped=there.dropped,
+        changed=there.changed,
     )

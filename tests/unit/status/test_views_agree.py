@@ -36,6 +36,23 @@ def partition(topic: str, **changes: Any) -> PartitionStatus:
     return replace(made, **changes)
 
 
+def test_no_figure_of_a_partition_is_lost_on_its_way_into_the_view() -> None:
+    driver = partition("t", lag_unknown="why", copied_headers=3, gone=True, parked=True, lag_seconds=9.0)
+    recorded = partition(
+        "t", records=7, rate=1.5, last_commit=8, problem="p", fix="f", open_records=2, open_seconds=3.0, missing=4,
+        dropped={"hop": 1}, changed={"transform[0]": 2},
+    )  # fmt: skip
+    only_recorded = (
+        "records", "rate", "last_commit", "problem", "fix", "open_records", "open_seconds", "missing", "dropped",
+        "changed",
+    )  # fmt: skip
+    topic = TopicSnapshot(
+        topic="t", target_topic="a.t", partitions=(driver,), lag_records=None, lag_seconds=None
+    )
+    seen = running_view(FACTS, driver_says(topic), topics_say(recorded)).status.partitions
+    assert seen == (replace(driver, **{name: getattr(recorded, name) for name in only_recorded}),)
+
+
 def waiting(topic: str, **changes: Any) -> PartitionStatus:
     """One with records that wait."""
     waits = {"source_lso": CALM + WAITS, "lag_records": WAITS, "lag_seconds": 18.1}
