@@ -251,7 +251,7 @@ class MirrorDriver:
         """
         self._until = until
         began = self._clock.monotonic()
-        self._links = {link.name: self._link_thread(link, *ends) for link, *ends in self._given}
+        self._links = {link.name: self._link_thread(link, *ends, run=self._run_id) for link, *ends in self._given}
         if not self._inbox.empty():
             # stopped before the start: neither Spark nor a cluster is contacted
             return self._report("stopped", 0.0)
@@ -308,7 +308,8 @@ class MirrorDriver:
         """Lets links that another mirror has taken stand by for it."""
         for link, *ends in self._given:
             if self._links[link.name].progress.superseded and self._links[link.name].over:
-                self._links[link.name] = self._link_thread(link, *ends)
+                # another run: the names of its transactions must not repeat those of before
+                self._links[link.name] = self._link_thread(link, *ends, run=new_run_id())
                 self._links[link.name].start()
 
     def _failed(self) -> bool:
@@ -329,7 +330,7 @@ class MirrorDriver:
 
     # -- starting and stopping -------------------------------------------------------------------
 
-    def _link_thread(self, link: Link, source: Cluster, target: Cluster) -> LinkThread:
+    def _link_thread(self, link: Link, source: Cluster, target: Cluster, *, run: str) -> LinkThread:
         options = self._options
         spec = LaneSpec(
             link=link,
@@ -337,7 +338,7 @@ class MirrorDriver:
             target=target,
             source_cluster_id="",
             target_cluster_id="",
-            run=self._run_id,
+            run=run,
             generation=0,
             lane=0,
             epoch=0,
@@ -347,7 +348,7 @@ class MirrorDriver:
         )
         tell = options.on_event or (lambda _: None)
         tools = LinkTools(
-            run=self._run_id,
+            run=run,
             clock=self._clock,
             engine=self._engine,
             on_event=tell,
@@ -369,7 +370,7 @@ class MirrorDriver:
             owner=lambda take_over: options.owner(
                 link,
                 *sessions,
-                run=self._run_id,
+                run=run,
                 clock=self._clock,
                 on_event=lambda text: tell(f"{link.name}: {text}"),
                 **_orders(options.ordered, take_over=take_over),

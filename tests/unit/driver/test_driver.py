@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -170,7 +170,10 @@ class Contested(Side):
 class Waits:
     """Stands by, and is told to take the link at once."""
 
-    def __init__(self, *_: Any, **__: Any) -> None: ...
+    runs: ClassVar[list[str]] = []
+
+    def __init__(self, *_: Any, run: str, **__: Any) -> None:
+        self.runs.append(run)
 
     def wait(self, _: Any, on_wait: Callable[[], None]) -> str:
         on_wait()
@@ -198,6 +201,8 @@ def test_a_mirror_that_stands_by_does_so_again_for_another_that_has_the_link(
     taken = [call for call in side.calls if call.startswith("acquire")]
     assert taken == [*["acquire stood still"] * 3, "acquire"]
     assert events.count("a->b: standby") == 3
+    # a run that took the link twice would write two transactions of one name
+    assert len(Waits.runs) == len(set(Waits.runs)) == 3
 
     with pytest.raises(SupersededError):
         driver(Contested(1)).run()
