@@ -568,6 +568,7 @@ class MirrorDriver:
             counters=snapshot.counters,
             lag_records=snapshot.lag_records,
             lag_unknown=snapshot.lag_unknown,
+            offsets_left=None if snapshot.goal_progress is None else snapshot.goal_progress.left,
             retries=sum(lane.retries for lane in snapshot.lanes),
             stopped_topics={topic: str(stop) for topic, stop in link.progress.stopped_topics.items()},
             error=str(link.progress.error or snapshot.waiting),
