@@ -2,8 +2,8 @@
 Lane assignment of a published generation, as the driver hands it to the lanes. Pure.
 
 Within a generation no partition may change its lane, so known partitions keep theirs and new ones go to the least
-loaded lane.  With another number of lanes all partitions are assigned again, in a new generation; for a backfill too, by
-the offsets that each has left to copy::
+loaded lane.  With another number of lanes all partitions are assigned again, in a new generation; for a backfill too,
+by the offsets that each has left to copy::
 
     left    9 M, 4 M, 3 M, 2 M and 60 partitions without any; 2 lanes
     lanes   9 M and 31 of the 60  |  4 + 3 + 2 M and 29 of the 60
