@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 import pytest
@@ -87,7 +87,7 @@ class Backfilled:
         self.options = options
         type(self).made = [self]
 
-    def __enter__(self) -> Backfilled:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
