@@ -93,6 +93,9 @@ class ProgressDisplay(LiveOutput):
                     style="yellow",
                     markup=False,
                 )
+            counters = link.counters
+            if link.outcome == "caught up" and not (counters.records or counters.dropped):
+                console.print("  nothing was left to copy")
             if link.offsets_left:
                 left = human_things(link.offsets_left, "offset")
                 console.print(
