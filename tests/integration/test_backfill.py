@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(30
 
 #: Records of each partition at the start: the first has as many as the others together.
 _PAST = (12_000, 6_000, 6_000)
-#: Of the campaign; 100 million take 7 GB on each side.
+#: Of the campaign; 100 million take 6 GB on each side.
 _MANY = int(os.environ.get("EOMIRROR_BACKFILL_RECORDS", "10000000"))
 _POINTS = ("lane.produced", "lane.flushed", "lane.state_written", "lane.committed")
 
