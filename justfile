@@ -154,6 +154,11 @@ faults-long *ARGS:
 soak SECONDS="1800" PLANE="native":
     EOMIRROR_SOAK_SECONDS={{SECONDS}} python -m pytest -q --plane {{PLANE}} tests/faults/test_no_false_alarm.py
 
+# so many small records, copied by a backfill that is killed twice and stopped once while producers go on; verified
+backfill-long RECORDS="100000000" PLANE="native":
+    EOMIRROR_BACKFILL_RECORDS={{RECORDS}} KAFKA_JVM_PERFORMANCE_OPTS="-XX:+UseG1GC" \
+        python -m pytest -q -s --plane {{PLANE}} tests/integration/test_backfill.py -k millions
+
 # one fault test again, with the seed that a report names: EOMIRROR_SEED=N just faults-replay NODE
 faults-replay *ARGS:
     python -m pytest -o log_cli=true -o log_cli_level=INFO "$@"

@@ -33,6 +33,7 @@ class RunOptions:
             records are appended.
         standby: Wait until a link's owner is gone before it is taken, and again after another mirror has taken it.
         although_promoted: Mirror links although they are promoted, as `eomirror restore --orphans merge` does.
+        by_backlog: Assign all partitions to lanes again, by what each has left to copy (docs/adr/0029).
     """
 
     take_over: bool = False
@@ -40,6 +41,7 @@ class RunOptions:
     into_filled: bool = False
     standby: bool = False
     although_promoted: bool = False
+    by_backlog: bool = False
 
 
 @dataclass(frozen=True, slots=True)

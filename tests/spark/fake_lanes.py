@@ -24,6 +24,7 @@ from eomirror.lane.spec import (
     LaneSpec,
     PartitionProgress,
     StoppedTopic,
+    StopReason,
 )
 from eomirror.spark.attempt import LaneInterruptedError
 
@@ -90,6 +91,8 @@ def steady(spec: LaneSpec, mailbox: LaneMailbox, clock: Clock) -> LaneReport:
     try:
         while clock.monotonic() < end:
             reason = mailbox.stop()
+            if reason is StopReason.MOVE:
+                break
             if reason is not None:
                 note("stopped", spec, reason=reason)
                 return report(spec, Ending.STOPPED, records=records, transactions=records, progressed=True)

@@ -13,7 +13,7 @@ from eomirror.groups.followed_groups import GroupsSnapshot
 from eomirror.lane.spec import StoppedTopic
 from eomirror.log import configure_logging
 from eomirror.screen import LiveOutput
-from eomirror.status.snapshot import LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
+from eomirror.status.snapshot import Counters, LinkReport, LinkSnapshot, RunReport, Snapshot, TopicSnapshot
 
 if TYPE_CHECKING:
     import pytest
@@ -87,6 +87,24 @@ def test_a_line_in_a_log_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
     assert progress["stopped_topics"] == ["orders"]
     assert [line.rstrip() for line in written.out.splitlines()][1:] == [
         f"  orders is stopped: {reason}".rstrip()
+    ]
+
+
+def test_a_report_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing, for a link that had caught up before, but not where a filter dropped all; or offsets behind a stop."""
+    links = (
+        LinkReport(link="again", outcome="caught up", offsets_left=0),
+        LinkReport(link="filtered", outcome="caught up", offsets_left=0, counters=Counters(dropped=7)),
+        LinkReport(link="stopped", outcome="stopped", offsets_left=1_200),
+    )
+    ProgressDisplay().summary(RunReport(run="r", seconds=1, links=links))
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert [(line.partition(":")[0] if line[0] != " " else line) for line in lines] == [
+        "again",
+        "  nothing was left to copy",
+        "filtered",
+        "stopped",
+        "  not caught up: 1,200 offsets left; the next run goes on there",
     ]
 
 

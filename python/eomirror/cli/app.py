@@ -27,6 +27,10 @@ _GROUPS = {
         "check": ("eomirror.cli.check:check", "Report every fault of a configuration, without connecting."),
         "plan": ("eomirror.cli.plan:plan", "Show the topics and settings that `run` would create or change."),
         "run": ("eomirror.cli.run:run", "Mirror until stopped, until caught up, or for a given time."),
+        "backfill": (
+            "eomirror.cli.backfill:backfill",
+            "Copy the past of links with many lanes, then leave them to `run`.",
+        ),
         "pause": ("eomirror.cli.pause:pause", "Have the lanes of a link hold at their positions."),
         "resume": ("eomirror.cli.pause:resume", "Have the lanes of a paused link go on."),
     },

@@ -33,14 +33,18 @@ __all__ = [
     "config",
     "flow",
     "groups",
+    "into_filled",
     "link",
     "links",
+    "listen",
+    "master",
     "output",
     "overrides",
     "report",
     "reverse",
     "source_gone",
     "spark_conf",
+    "take_over",
     "terminable",
     "write_report",
 ]
@@ -68,6 +72,21 @@ source_gone = click.option(
     "--source-gone",
     is_flag=True,
     help="Read the groups' checkpoints on the target; do not connect to the source.",
+)
+master = click.option("--master", help="Spark master: spark://..., k8s://..., yarn.  [default: local]")
+take_over = click.option(
+    "--take-over", is_flag=True, help="Take the link over from a mirror that still runs."
+)
+into_filled = click.option(
+    "--into-filled",
+    is_flag=True,
+    help="Start even if target partitions hold records but the link has no position for them; the records are kept, "
+    "and mirrored records are appended.",
+)
+listen = click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Serve a page, /metrics (Prometheus), /livez and /readyz on this address, without authentication.",
 )
 spark_conf = click.option(
     "--spark-conf", multiple=True, metavar="K=V", help="Spark property; may be repeated."

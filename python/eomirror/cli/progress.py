@@ -93,6 +93,14 @@ class ProgressDisplay(LiveOutput):
                     style="yellow",
                     markup=False,
                 )
+            counters = link.counters
+            if link.outcome == "caught up" and not (counters.records or counters.dropped):
+                console.print("  nothing was left to copy")
+            if link.offsets_left:
+                left = human_things(link.offsets_left, "offset")
+                console.print(
+                    f"  not caught up: {left} left; the next run goes on there", style="yellow", markup=False
+                )
             if link.error:
                 console.print(printable(f"  not started: {link.error}"), style="red", markup=False)
             for topic, reason in link.stopped_topics.items():
@@ -107,12 +115,24 @@ def progress_line(link: LinkSnapshot) -> str:
     stopped = len(link.stopped_topics)
     stops = f", {stopped} {'topic' if stopped == 1 else 'topics'} stopped" if stopped else ""
     unknown = f" (unknown: {link.lag_unknown})" if link.lag_unknown else ""
-    goals = f", {link.goals_reached}/{link.goals} partitions caught up" if link.goals else ""
+    goals = f", {link.goals_reached}/{link.goals} partitions caught up{_way(link)}" if link.goals else ""
     return (
         f"{link.link}: {link.state}, {human_count(link.counters.records)} records, "
         f"{human_rate(link.records_per_second)}, lag {human_count(link.lag_records)} records "
         f"{human_seconds(link.lag_seconds)}{unknown}{stops}{goals}"
     )
+
+
+def _way(link: LinkSnapshot) -> str:
+    """Returns what a run that is to catch up has left, and for how long; empty while that is unknown."""
+    way = link.goal_progress
+    if way is None or not way.left or not way.offsets:
+        return ""
+    done = 100 * (way.offsets - way.left) // way.offsets
+    time = (
+        "time left unknown" if way.seconds_left is None else f"about {human_seconds(way.seconds_left)} left"
+    )
+    return f", {done} % of {human_things(way.offsets, 'offset')}, {time}"
 
 
 def lanes_line(link: LinkSnapshot) -> str:
@@ -158,6 +178,7 @@ def _by_need(topic: TopicSnapshot) -> tuple[bool, bool, int]:
 
 def _fields(link: LinkSnapshot) -> dict[str, Any]:
     """Returns the fields of the ``progress`` event of a link."""
+    way = link.goal_progress
     return {
         "link": link.link,
         "state": link.state,
@@ -169,6 +190,11 @@ def _fields(link: LinkSnapshot) -> dict[str, Any]:
         "lag_records": link.lag_records,
         "lag_seconds": link.lag_seconds,
         "lag_unknown": link.lag_unknown,
+        **(
+            {}
+            if way is None
+            else {"offsets": way.offsets, "offsets_left": way.left, "seconds_left": way.seconds_left}
+        ),
         "stopped_topics": sorted(link.stopped_topics),
         "lanes": lanes_line(link),
         "groups": groups_line(link),

@@ -28,9 +28,20 @@ if TYPE_CHECKING:
     from eomirror.serve.http import Address
     from eomirror.serve.running import RunningEndpoints
     from eomirror.status.reader import StatusReader
-    from eomirror.status.snapshot import Snapshot
+    from eomirror.status.snapshot import RunReport, Snapshot
 
-__all__ = ["ServiceManager", "is_ready", "parse_conf", "parse_offsets", "parse_until", "run", "status_line"]
+__all__ = [
+    "ServiceManager",
+    "Signals",
+    "failure_in_one_format",
+    "is_ready",
+    "mirror_links",
+    "parse_conf",
+    "parse_offsets",
+    "parse_until",
+    "run",
+    "status_line",
+]
 
 _OFFSET = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)")
 
@@ -101,10 +112,10 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
     "--until", metavar="caught-up|DURATION", help="Stop when caught up, or after a duration such as 30s."
 )
 @options.links
-@click.option("--master", help="Spark master: spark://..., k8s://..., yarn.  [default: local]")
+@options.master
 @options.spark_conf
 @options.overrides
-@click.option("--take-over", is_flag=True, help="Take the link over from a mirror that still runs.")
+@options.take_over
 @click.option(
     "--standby",
     is_flag=True,
@@ -118,17 +129,8 @@ def parse_conf(texts: tuple[str, ...]) -> dict[str, str]:
 )
 # the name of --resume-at before 0.1.0
 @click.option("--adopt", multiple=True, hidden=True)
-@click.option(
-    "--into-filled",
-    is_flag=True,
-    help="Start even if target partitions hold records but the link has no position for them; the records are kept, "
-    "and mirrored records are appended.",
-)
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    help="Serve a page, /metrics (Prometheus), /livez and /readyz on this address, without authentication.",
-)
+@options.into_filled
+@options.listen
 @click.option(
     "--otlp",
     is_flag=True,
@@ -170,7 +172,7 @@ def run(
     Exit codes: 0 done, 1 failed, or a link did not start before --until DURATION passed, 4 data loss, 5 another mirror
     owns the link, 6 the link is promoted, 78 the configuration is refused.
     """
-    with _Signals() as signals, _failure_in_one_format():
+    with Signals() as signals, failure_in_one_format():
         # first, because everything below takes time: until the handlers are set, a signal kills the process
         limit = parse_until(until)
         chosen = parse_offsets("--adopt", adopt) | parse_offsets("--resume-at", resume_at)
@@ -178,55 +180,93 @@ def run(
         address = None if listen is None else parse_listen(listen)
         every_seconds = _export_interval() if otlp else None
 
-        from eomirror import __version__
-        from eomirror.cli.progress import ProgressDisplay
         from eomirror.config import load_config
-        from eomirror.kafka.client_factory import secret_finder
-        from eomirror.mirror import Mirror
-        from eomirror.serve.running import RunningEndpoints
 
-        loaded = load_config(config, overrides=overrides)
-        display = ProgressDisplay()
-        service = ServiceManager()
-
-        endpoints = RunningEndpoints(
-            [loaded.link(name) for name in links] or loaded.links,
-            version=__version__,
-            readers=_readers(loaded, links) if address is not None or every_seconds is not None else {},
+        report = mirror_links(
+            load_config(config, overrides=overrides),
+            signals,
+            until=limit,
+            links=links,
+            master=master,
+            spark_conf=confs,
+            adopt=chosen,
+            address=address,
+            every_seconds=every_seconds,
             per_partition=metrics_per_partition,
             per_group=metrics_per_group,
-            holds_secret=secret_finder(loaded.clusters.values()),
-            queries=None if address is None else _queries(loaded),
+            output=output,
+            **ordered,
         )
-
-        def show(snapshot: Snapshot) -> None:
-            endpoints.update(snapshot)
-            if signals.take_hang_up():
-                display.event("SIGHUP: the configuration is not reloaded; restart to apply changes")
-            display.update(snapshot)
-            service.alive(snapshot, stopping=bool(signals.stopped_by))
-
-        with (
-            _listening(address, endpoints),
-            _exporting(every_seconds, endpoints, read=address is None),
-            Mirror(
-                loaded,
-                links=links,
-                master=master,
-                spark_conf=confs,
-                on_event=display.event,
-                adopt=chosen,
-                **ordered,
-            ) as mirror,
-        ):
-            signals.attach(mirror)
-            with display:
-                report: Any = mirror.run(until=limit, on_progress=show)
-        print_result(output, report.as_dict(), lambda: display.summary(report))
         if report.aborted and signals.stopped_by and not report.exit_code:
             # a lane did not finish in time and its transaction was aborted: exit like a process killed by the signal
             return 128 + signals.stopped_by[0]
-        return int(report.exit_code)
+        return report.exit_code
+
+
+def mirror_links(
+    loaded: Config,
+    signals: Signals,
+    *,
+    until: str | float | None,
+    links: tuple[str, ...],
+    output: str | None,
+    address: Address | None = None,
+    every_seconds: float | None = None,
+    per_partition: bool = False,
+    per_group: bool = False,
+    **given: Any,
+) -> RunReport:
+    """
+    Mirrors until the end of the run, and prints its report.
+
+    Args:
+        loaded: The configuration.
+        signals: End the run.
+        until: As of `Mirror.run`.
+        links: Names of the links; empty for all.
+        output: Format of the report.
+        address: Serves page and metrics there; None for none.
+        every_seconds: Exports metrics by OTLP; None for never.
+        per_partition: Metrics of each partition too.
+        per_group: Metrics of each group too.
+        given: Arguments of `Mirror`.
+    """
+    from eomirror import __version__
+    from eomirror.cli.progress import ProgressDisplay
+    from eomirror.kafka.client_factory import secret_finder
+    from eomirror.mirror import Mirror
+    from eomirror.serve.running import RunningEndpoints
+
+    display = ProgressDisplay()
+    service = ServiceManager()
+
+    endpoints = RunningEndpoints(
+        [loaded.link(name) for name in links] or loaded.links,
+        version=__version__,
+        readers=_readers(loaded, links) if address is not None or every_seconds is not None else {},
+        per_partition=per_partition,
+        per_group=per_group,
+        holds_secret=secret_finder(loaded.clusters.values()),
+        queries=None if address is None else _queries(loaded),
+    )
+
+    def show(snapshot: Snapshot) -> None:
+        endpoints.update(snapshot)
+        if signals.take_hang_up():
+            display.event("SIGHUP: the configuration is not reloaded; restart to apply changes")
+        display.update(snapshot)
+        service.alive(snapshot, stopping=bool(signals.stopped_by))
+
+    with (
+        _listening(address, endpoints),
+        _exporting(every_seconds, endpoints, read=address is None),
+        Mirror(loaded, links=links, on_event=display.event, **given) as mirror,
+    ):
+        signals.attach(mirror)
+        with display:
+            report = mirror.run(until=until, on_progress=show)
+    print_result(output, report.as_dict(), lambda: display.summary(report))
+    return report
 
 
 def _queries(config: Config) -> Queries:
@@ -317,7 +357,7 @@ def _readers(config: Config, links: tuple[str, ...]) -> dict[str, Callable[[], S
 
 
 @contextmanager
-def _failure_in_one_format() -> Iterator[None]:
+def failure_in_one_format() -> Iterator[None]:
     """Logs an error as an event if the log is JSON, so that a program can read it."""
     try:
         yield
@@ -338,7 +378,7 @@ def _failure_in_one_format() -> Iterator[None]:
         raise click.exceptions.Exit(error.exit_code) from error
 
 
-class _Signals:
+class Signals:
     """
     Records signals while the command runs.
 

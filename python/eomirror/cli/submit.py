@@ -1,5 +1,5 @@
 r"""
-Program for ``spark-submit``, with the options of ``eomirror run``::
+Program for ``spark-submit``, with the options of ``eomirror run``, or of ``eomirror backfill`` behind that word::
 
     spark-submit --master spark://host:7077 \
         "$(python -c 'import eomirror.cli.submit as program; print(program.__file__)')" \
@@ -24,13 +24,13 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> None:
-    """Runs ``eomirror run`` with these arguments; never returns."""
+    """Runs ``eomirror run``, or ``eomirror backfill`` if that is the first of these arguments; never returns."""
     # Python put this file's folder first on the path, where our modules would hide others of the same name
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [entry for entry in sys.path if not entry or str(Path(entry).resolve()) != here]
     from eomirror.cli.app import main as command
 
-    command(["run", *arguments])
+    command(arguments if arguments[:1] == ["backfill"] else ["run", *arguments])
 
 
 if __name__ == "__main__":

@@ -33,9 +33,9 @@ _GONE_SECONDS = 10.0
 _LAST_LINES = 12
 
 
-def mirror_command(config: Path, *arguments: str) -> list[str]:
-    """``eomirror run`` with this interpreter, as a user would start it."""
-    return [sys.executable, "-m", "eomirror", "run", str(config), *arguments]
+def mirror_command(config: Path, *arguments: str, command: str = "run") -> list[str]:
+    """``eomirror run`` with this interpreter, as a user would start it; or another command that mirrors."""
+    return [sys.executable, "-m", "eomirror", command, str(config), *arguments]
 
 
 class ProcessTree:

@@ -184,12 +184,13 @@ class _Opened:
     Holds what a run has opened to run lanes, and closes at its end; None for what it has not.
 
     Attributes:
+        moving: Runs attempts before Spark is up, and moves them there.
         progressed: Set by the first progress of a lane, and at the end of the run.
         spark_deadline: End of the time in which Spark must be up, if lanes have begun without it.
     """
 
     spark: SparkEngine | None = None
-    workers: LocalWorkers | None = None
+    moving: MovingJobs | None = None
     channel: Any = None
     tasks: LaneTasks | None = None
     progressed: threading.Event = field(default_factory=threading.Event)
@@ -199,8 +200,8 @@ class _Opened:
         """Closes the channel first: lanes that still run stop then."""
         if self.channel is not None:
             self.channel.close()
-        if self.workers is not None:
-            self.workers.close()
+        if self.moving is not None:
+            self.moving.close()
         if self.spark is not None:
             self.spark.close()
 
@@ -397,7 +398,7 @@ class MirrorDriver:
             self._inbox.put("look")
 
     def _open_engine(self, moving: MovingJobs | None) -> None:
-        """Starts Spark, and runs the lanes there; those that have begun move there with their next epoch."""
+        """Starts Spark, and runs the lanes there; those that have begun move there."""
         self._tell("starting spark")
         spark = open_engine(self._options.spark, self._options.settings, lanes=self._lanes)
         self._tell("spark is up")
@@ -436,9 +437,9 @@ class MirrorDriver:
         check_slots(master, self._lanes)
         tasks = self._open_channel(settings, master)
         workers = LocalWorkers(tasks, settings, lambda stream: relay_lines(stream, []))
-        moving = MovingJobs(workers)
+        moving = MovingJobs(workers, self._opened.channel.send)
         with self._lock:
-            self._opened.workers = workers
+            self._opened.moving = moving
             if self._abandoned:
                 self._opened.close()
                 return None
@@ -507,8 +508,10 @@ class MirrorDriver:
     # -- the channel's callbacks -----------------------------------------------------------------
 
     def _greet(self, attempt: AttemptId) -> Iterable[Mapping[str, Any]]:
-        link = self._links.get(attempt.link)
-        return () if link is None else link.greeting(attempt)
+        link, moving = self._links.get(attempt.link), self._opened.moving
+        if link is None:
+            return ()
+        return [*link.greeting(attempt), *(() if moving is None else moving.greeting(attempt))]
 
     def _update_progress(self, attempt: AttemptId, progress: LaneProgress) -> None:
         self._opened.progressed.set()
@@ -569,6 +572,7 @@ class MirrorDriver:
             counters=snapshot.counters,
             lag_records=snapshot.lag_records,
             lag_unknown=snapshot.lag_unknown,
+            offsets_left=None if snapshot.goal_progress is None else snapshot.goal_progress.left,
             retries=sum(lane.retries for lane in snapshot.lanes),
             stopped_topics={topic: str(stop) for topic, stop in link.progress.stopped_topics.items()},
             error=str(link.progress.error or snapshot.waiting),

@@ -9,7 +9,7 @@ from eomirror.errors import LaneError
 from eomirror.lane.commit import TransactionStamp
 from eomirror.lane.errors import Outcome
 from eomirror.lane.machine import LaneMachine, LaneState
-from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec
+from eomirror.lane.spec import Ending, LaneMailbox, LaneReport, LaneSpec, StopReason
 from eomirror.lane.stats import AttemptStats
 
 if TYPE_CHECKING:
@@ -73,10 +73,13 @@ class LaneEpoch:
     def leaving(self, policy: RejectionPolicy) -> Outcome | None:
         """Returns the outcome of a lane that is to leave between two transactions; None to continue."""
         reason = self.mailbox.stop()
-        if reason is not None:
+        moves = reason is StopReason.MOVE
+        if reason is not None and not moves:
             return Outcome(Ending.STOPPED, reason.value)
+        # a lane that mirrors on after its epoch has followed that order already
+        over = self._end.passed or (moves and not self._extended)
         # the next epoch may run elsewhere, and would restart the search for a refused record
-        if self._end.passed and not policy.searching:
+        if over and not policy.searching:
             return Outcome(Ending.EPOCH, "epoch over")
         return None
 

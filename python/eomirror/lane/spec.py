@@ -120,10 +120,15 @@ class LaneSpec:
 
 
 class StopReason(enum.StrEnum):
-    """Reason of the driver to stop a lane between two transactions."""
+    """
+    Reason of the driver to stop a lane between two transactions.
+
+    MOVE: the epoch ends now, and the next begins on another worker.
+    """
 
     SHUTDOWN = "shutdown"
     RECONFIGURE = "reconfigure"
+    MOVE = "move"
 
 
 class Ending(enum.StrEnum):

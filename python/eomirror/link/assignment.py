@@ -2,7 +2,11 @@
 Lane assignment of a published generation, as the driver hands it to the lanes. Pure.
 
 Within a generation no partition may change its lane, so known partitions keep theirs and new ones go to the least
-loaded lane.  With another number of lanes all partitions are assigned again, in a new generation.
+loaded lane.  With another number of lanes all partitions are assigned again, in a new generation; for a backfill too,
+by the offsets that each has left to copy::
+
+    left    9 M, 4 M, 3 M, 2 M and 60 partitions without any; 2 lanes
+    lanes   9 M and 31 of the 60  |  4 + 3 + 2 M and 29 of the 60
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import TYPE_CHECKING
 from eomirror.types import Assignment, SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.lane.spec import AssignedPartition
     from eomirror.records.control import Generation, Pause, Stopped
@@ -22,7 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "assign", "by_lane", "layout_of"]
 
 
-def assign(previous: Assignment | None, lanes: int, partitions: Iterable[SourcePartition]) -> Assignment:
+def assign(
+    previous: Assignment | None,
+    lanes: int,
+    partitions: Iterable[SourcePartition],
+    *,
+    backlog: Mapping[SourcePartition, int] | None = None,
+) -> Assignment:
     """
     Assigns partitions to lanes.
 
@@ -30,6 +40,8 @@ def assign(previous: Assignment | None, lanes: int, partitions: Iterable[SourceP
         previous: The layout before; None for the first.
         lanes: Number of lanes.
         partitions: All partitions to mirror.
+        backlog: Offsets that each has left to copy: all partitions are assigned again, so that no lane has much more of
+            them than it must.  None to keep what ``previous`` says.
 
     Returns:
         The layout; partitions of ``previous`` that are no longer mirrored are parked.
@@ -39,8 +51,12 @@ def assign(previous: Assignment | None, lanes: int, partitions: Iterable[SourceP
     known: frozenset[SourcePartition] = frozenset()
     if previous is not None:
         known = previous.known
-        if previous.lanes == lanes:
+        if previous.lanes == lanes and backlog is None:
             kept = {item: previous.partitions[item] for item in wanted if item in previous.partitions}
+    left = backlog or {}
+    # largest first, each into the lane with the least: within 4/3 of the best layout (Graham, 1969)
+    wanted.sort(key=lambda item: -left.get(item, 0))
+    to_copy: Counter[int] = Counter()
     load = Counter(kept.values())
     by_topic = Counter((item.topic, lane) for item, lane in kept.items())
     layout = dict(kept)
@@ -48,8 +64,17 @@ def assign(previous: Assignment | None, lanes: int, partitions: Iterable[SourceP
         if item in layout:
             continue
         # the least loaded lane; among equals the one with the fewest partitions of this topic, to spread a busy topic
-        lane = min(range(lanes), key=lambda number: (load[number], by_topic[item.topic, number], number))
+        lane = min(
+            range(lanes),
+            key=lambda number: (
+                to_copy[number] if left.get(item) else 0,
+                load[number],
+                by_topic[item.topic, number],
+                number,
+            ),
+        )
         layout[item] = lane
+        to_copy[lane] += left.get(item, 0)
         load[lane] += 1
         by_topic[item.topic, lane] += 1
     return Assignment(lanes, layout, known - frozenset(layout))

@@ -35,11 +35,15 @@ __all__ = [
     "Begin",
     "FirstPositions",
     "Predecessor",
+    "backlog",
     "of_grown_topics",
     "without_surplus",
 ]
 
 log = structlog.get_logger(__name__)
+
+# A partition without an answer counts as small; its lane waits for its leader anyway.
+_BACKLOG_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +343,19 @@ def without_surplus(
             fix="leave the option out",
         )
     return {each: offset for each, offset in adopt.items() if each not in surplus}
+
+
+def backlog(
+    source: ClusterAdmin, partitions: Iterable[AssignedPartition], resume_at: Mapping[SourcePartition, int]
+) -> dict[SourcePartition, int]:
+    """Returns the offsets of each partition between its position, or the start of its log, and the end of its log."""
+    wanted = sorted(item.source for item in partitions)
+    ends, _ = source.answered_offsets(wanted, at="latest", seconds=_BACKLOG_SECONDS)
+    starts, _ = source.answered_offsets(wanted, at="earliest", seconds=_BACKLOG_SECONDS)
+    return {
+        where: max(0, ends.get(where, 0) - max(starts.get(where, 0), resume_at.get(where, 0)))
+        for where in wanted
+    }
 
 
 def of_grown_topics(

@@ -49,6 +49,7 @@ from eomirror.link.first_positions import (
     Begin,
     FirstPositions,
     Predecessor,
+    backlog,
     of_grown_topics,
     without_surplus,
 )
@@ -111,6 +112,7 @@ class _Given(NamedTuple):
     order: CopyBack | None
     begins: Mapping[SourcePartition, Begin]
     predecessors: Mapping[SourcePartition, Predecessor]
+    by_backlog: bool
 
 
 class LinkOwner:
@@ -130,6 +132,7 @@ class LinkOwner:
         predecessors: State of another replicator for the partitions that are adopted from it.
         on_event: Receives a short text for each step, for progress.
         into_filled: True if records stay in copies that the link has no position for.
+        by_backlog: Assign all partitions to lanes again, by what each has left to copy.
         hanging_client: Makes the client for hanging transactions on the target (`eomirror.recovery.hanging_client`).
         command: Command that takes the link, which its claim names; empty for a mirror.
 
@@ -155,6 +158,7 @@ class LinkOwner:
         predecessors: Mapping[SourcePartition, Predecessor] | None = None,
         on_event: Callable[[str], None] | None = None,
         into_filled: bool = False,
+        by_backlog: bool = False,
         hanging_client: Callable[[Link, ClusterSession], HangingClient] | None = None,
         command: str = "",
     ) -> None:
@@ -163,7 +167,13 @@ class LinkOwner:
         self._clock = clock
         self._judge = partial(judge_claim, run=run, take_over=take_over, is_dead=is_dead, command=command)
         self._given = _Given(
-            take_back, although_promoted, decided, order, dict(begins or {}), dict(predecessors or {})
+            take_back,
+            although_promoted,
+            decided,
+            order,
+            dict(begins or {}),
+            dict(predecessors or {}),
+            by_backlog,
         )
         self._adopt = dict(adopt or {})
         self._on_event = on_event or (lambda _: None)
@@ -349,6 +359,7 @@ class LinkOwner:
             partitions = self._checks.without_refused(
                 NEW_COPIES, StartFacts(items=partitions, known={*known, *self._adopt})
             )
+        resume_at = {source: one.offset for source, one in positions.items()} | self._adopt
         generation = next_generation(
             view,
             run=self._control.run,
@@ -356,6 +367,7 @@ class LinkOwner:
             partitions=[item.source for item in partitions],
             now_ms=self._clock.wall_ms(),
             above=max((position.generation for position in positions.values()), default=0),
+            backlog=backlog(self._source_admin, partitions, resume_at) if self._given.by_backlog else None,
         )
         fresh = {source: offset for source, offset in self._adopt.items() if source not in known}
         first = self._firsts(positions).records(

@@ -224,6 +224,7 @@ def next_generation(
     partitions: Iterable[SourcePartition],
     now_ms: int,
     above: int = 0,
+    backlog: Mapping[SourcePartition, int] | None = None,
 ) -> Generation:
     """
     Returns the lane layout that a starting mirror, or one that changes its lanes, publishes.
@@ -233,9 +234,10 @@ def next_generation(
         partitions: All partitions to mirror.
         now_ms: Wall clock.
         above: Newest generation of any position.
+        backlog: As of `assign`.
     """
     before = view.generation
-    assignment = assign(None if before is None else before.assignment, lanes, partitions)
+    assignment = assign(None if before is None else before.assignment, lanes, partitions, backlog=backlog)
     highest = max(lanes - 1, -1 if before is None else before.highest_lane)
     return Generation(
         generation=1 + max(above, 0 if before is None else before.generation),

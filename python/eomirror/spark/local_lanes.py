@@ -4,13 +4,13 @@ Runs lanes under a local master before Spark is ready, in worker processes of th
 A link is taken about a second after the start of a run, and a JVM with a Spark context needs some seconds more.  Under
 a local master all workers are processes of this machine, so a lane may begin in one that the driver starts::
 
-    driver      link taken                      Spark ready
-    worker           lane: epoch 1, 2, 3 ..., each short  (mirrors on, parked)
-    Spark                                              epoch 4 ... until the end of the run
+    driver      link taken           Spark ready: "move"
+    worker           lane: epoch 1          (mirrors on, parked)
+    Spark                                   epoch 2 ... until the end of the run
 
-Each epoch here lasts `SHORT_EPOCH_SECONDS`.  The first epoch that begins when Spark is ready begins there.  For the
-lane, its positions and the target that is an epoch that begins on another worker (`eomirror.spark.handover`): the
-lane's process mirrors on until Spark's worker has fenced it, and no rule about transactions changes.
+The order to move ends the epoch, and the next one begins in Spark.  For the lane, its positions and the target that is
+an epoch that begins on another worker (`eomirror.spark.handover`): the lane's process mirrors on until Spark's worker
+has fenced it, and no rule about transactions changes.
 
 The workers are forked from a server process, which loads the modules of a lane while the link is taken; it loads no
 client and starts no thread, like PySpark's daemon.  A worker gets the same `LaneTask` as one of Spark's.  The server
@@ -29,28 +29,26 @@ import socket
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
-from eomirror.lane.spec import Ending, LaneReport, LaneSpec
+from eomirror.lane.spec import Ending, LaneReport, LaneSpec, StopReason
 from eomirror.spark.handover import PARKED_SECONDS
 from eomirror.spark.task import load_forked_modules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from eomirror.spark.jobs import LaneJobs
     from eomirror.spark.task import LaneTask, LaneTasks
 
-__all__ = ["SHORT_EPOCH_SECONDS", "LocalWorkers", "MovingJobs", "serve"]
+__all__ = ["LocalWorkers", "MovingJobs", "serve"]
 
 log = structlog.get_logger(__name__)
 
-#: Length of an epoch before Spark is ready: the longest time that a lane stays here once it is.
-SHORT_EPOCH_SECONDS = 3.0
+_MOVE = {"type": "stop", "reason": StopReason.MOVE}
 
 _VARIABLE = "spark.executorEnv."
 
@@ -205,15 +203,31 @@ class MovingJobs:
 
     Args:
         workers: Run attempts until then.
+        send: Sends messages to the running attempt of a lane of a link, if it is connected.
     """
 
-    def __init__(self, workers: LocalWorkers) -> None:
+    def __init__(
+        self, workers: LocalWorkers, send: Callable[[str, int, Iterable[Mapping[str, Any]]], None]
+    ) -> None:
         self._workers = workers
+        self._send = send
+        self._lock = threading.Lock()
         self._spark: LaneJobs | None = None
+        # link, lane, epoch and attempt
+        self._here: set[tuple[str, int, int, int]] = set()
 
     def move(self, jobs: LaneJobs) -> None:
-        """Runs all attempts that begin from now on as Spark jobs."""
-        self._spark = jobs
+        """Runs all attempts that begin from now on as Spark jobs, and ends the epochs that run here."""
+        with self._lock:
+            self._spark = jobs
+            here = sorted(self._here)
+        for link, lane, _, _ in here:
+            self._send(link, lane, [_MOVE])
+
+    def greeting(self, attempt: tuple[str, int, int, int]) -> list[Mapping[str, Any]]:
+        """Returns the first messages for an attempt that has just connected: it may have begun before the move."""
+        with self._lock:
+            return [_MOVE] if self._spark is not None and attempt in self._here else []
 
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
         """Returns a thread of a lane; it sets all local properties of its Spark jobs itself."""
@@ -221,17 +235,29 @@ class MovingJobs:
 
     def run(self, spec: LaneSpec) -> LaneReport:
         """Runs one attempt; blocks until it ends."""
-        jobs = self._spark
+        attempt = (spec.link.name, spec.lane, spec.epoch, spec.attempt)
+        with self._lock:
+            jobs = self._spark
+            if jobs is None:
+                self._here.add(attempt)
         if jobs is not None:
             self._workers.release(spec.link.name, spec.lane)
             return jobs.run(spec)
-        return self._workers.run(replace(spec, seconds=min(spec.seconds, SHORT_EPOCH_SECONDS)))
+        try:
+            return self._workers.run(spec)
+        finally:
+            with self._lock:
+                self._here.discard(attempt)
 
     def cancel(self, link: str, lane: int) -> None:
         """Cancels an attempt as the last resort; never raises."""
         self._workers.cancel(link, lane)
         if self._spark is not None:
             self._spark.cancel(link, lane)
+
+    def close(self) -> None:
+        """Ends the local workers."""
+        self._workers.close()
 
 
 def serve(descriptor: int) -> NoReturn:

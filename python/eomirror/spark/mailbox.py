@@ -242,7 +242,10 @@ class ChannelMailbox:
                 # only an authentic frame proves that the driver is alive
                 self._heard_at = self._clock.monotonic()
                 if message.get("type") == "stop":
-                    self._stop = StopReason(message["reason"])
+                    reason = StopReason(message["reason"])
+                    # a lane that is to end does not move
+                    if reason is not StopReason.MOVE or self._stop is None:
+                        self._stop = reason
                 elif message.get("type") == "added":
                     self._added.extend(decode_added(message))
                 elif message.get("type") == "groups":

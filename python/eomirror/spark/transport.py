@@ -33,6 +33,7 @@ __all__ = [
     "is_authenticated",
     "is_local",
     "local_transport",
+    "slots",
 ]
 
 #: Unused slots cost nothing, and the slots of a local master cannot grow.
@@ -63,6 +64,27 @@ def check_slots(master: str, lanes: int) -> None:
             f"spark.master={master} has {count} slots for {lanes} lanes, and each lane occupies a slot",
             fix=f"use {DEFAULT_MASTER} (unused slots cost nothing), or fewer lanes",
         )
+
+
+def slots(settings: Mapping[str, str]) -> int | None:
+    """
+    Returns the tasks that can work at the same time; None if the settings do not tell.
+
+    Those of a local master are limited by the CPUs of this machine, whatever number of slots it has.
+    """
+
+    def number(name: str, default: int) -> int:
+        text = settings.get(name, "")
+        return int(text) if text.isdecimal() and int(text) else default
+
+    found = _LOCAL.fullmatch(settings.get("spark.master", ""))
+    if found is not None:
+        cpus = os.cpu_count() or 1
+        return cpus if found["slots"] == "*" else min(cpus, int(found["slots"] or 1))
+    cores = number(
+        "spark.cores.max", number("spark.executor.instances", 0) * number("spark.executor.cores", 1)
+    )
+    return cores // number("spark.task.cpus", 1) or None
 
 
 _AUTHENTICATE = "spark.authenticate"

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.errors import MirrorError, SupersededError
 from eomirror.plane.protocol import Serving
+from eomirror.status.goals import Goals
 from eomirror.status.model import LaneStatus, PartitionStatus
 from eomirror.status.snapshot import (
     RATE_WINDOW_SECONDS,
@@ -121,10 +122,8 @@ class Progress:
         self._positions: dict[SourcePartition, _LastProgress] = {}
         # when a partition's position was last seen at the log's end; while it is there, `_Lane.heard` is that time
         self._at_end: dict[SourcePartition, float] = {}
-        self._goals: dict[SourcePartition, int] = {}
+        self._goals = Goals()
         self._concluded = False
-        # ends of the logs of partitions whose goal is the begin of an open transaction
-        self._held: dict[SourcePartition, int] = {}
         self._history: deque[tuple[float, int, int]] = deque()
 
     # -- events ----------------------------------------------------------------------------------
@@ -147,10 +146,9 @@ class Progress:
             goals: Last stable offsets.
             ends: Ends of the logs, read before them: an end that is larger stands behind an open transaction.
         """
-        self._goals = {source: goal for source, goal in goals.items() if source in self._lane_of}
-        self._held = {
-            source: end for source, end in (ends or {}).items() if end > self._goals.get(source, end)
-        }
+        self._goals.set(
+            {source: goal for source, goal in goals.items() if source in self._lane_of}, ends or {}
+        )
 
     def conclude(self) -> None:
         """Records that the run ends because all goals are reached: its lag stays known while the lanes end."""
@@ -270,7 +268,7 @@ class Progress:
     @property
     def caught_up(self) -> bool:
         """True if every goal is reached or its topic is stopped."""
-        return all(self._reached(source, goal) for source, goal in self._goals.items())
+        return all(self._reached(source, goal) for source, goal in self._goals.offsets.items())
 
     def committed(self, lane: int) -> bool:
         """Returns True if the lane's current attempt has committed a transaction."""
@@ -299,6 +297,13 @@ class Progress:
         measured = len(self._history) > 1
         reports = [lane.report for lane in self._lanes.values() if lane.report is not None]
         commits = [report.commit_ms for report in reports if report.commit_ms > 0]
+        goals = self._goals.offsets
+        way = self._goals.look(
+            now,
+            {source: known.item.position for source, known in self._positions.items()} if goals else {},
+            self._lane_of,
+            self.stopped,
+        )
         return LinkSnapshot(
             link=self.link,
             state=self.phase.state,
@@ -318,8 +323,9 @@ class Progress:
             ),
             topics=topics,
             paused="" if self.pause is None else (self.pause.topics or ".*"),
-            goals=len(self._goals),
-            goals_reached=sum(self._reached(source, goal) for source, goal in self._goals.items()),
+            goals=len(goals),
+            goals_reached=sum(self._reached(source, goal) for source, goal in goals.items()),
+            goal_progress=way,
             caught_up=self._concluded,
             lag_unknown=unknown,
             behind_open=self._behind_open(),
@@ -338,9 +344,9 @@ class Progress:
 
     def _behind_open(self) -> dict[str, int]:
         found = {}
-        for source, end in sorted(self._held.items()):
+        for source, end in sorted(self._goals.ends.items()):
             known = self._positions.get(source)
-            position = max(self._goals[source], 0 if known is None else known.item.position)
+            position = max(self._goals.offsets[source], 0 if known is None else known.item.position)
             if end > position:
                 found[str(source)] = end - position
         return found
@@ -405,7 +411,7 @@ class Progress:
         # its lane goes on with other topics, and reads no end of this one
         held = self.pause is not None and self.pause.holds(source.topic)
         item = _without_end(known.item) if held or not (lasting or lane.reports(now)) else known.item
-        goal = self._goals.get(source)
+        goal = self._goals.offsets.get(source)
         if item.lso is None and goal is not None and self._concluded and self.phase.state != "failed":
             item = replace(item, lso=max(goal, item.position))
         lag = None if item.lso is None else max(0, item.lso - item.position)

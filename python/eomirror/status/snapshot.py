@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from eomirror.groups.followed_groups import GroupsSnapshot
     from eomirror.lane.spec import StoppedTopic
+    from eomirror.status.goals import GoalProgress
     from eomirror.status.model import LaneStatus, PartitionStatus
 
 __all__ = [
@@ -84,6 +85,7 @@ class LinkSnapshot:
         lag_seconds: Maximum over the same topics; None if one is unknown, or all are paused.
         goals: Number of partitions that ``until="caught-up"`` waits for.
         goals_reached: Number of these that have reached their goal.
+        goal_progress: Distance from these goals; None while a position is unknown, or without goals.
         behind_open: Partition -> offsets behind its goal that an open transaction of the source held back when the run
             began, and that are not mirrored.
         groups: State of the followed consumer groups; None if it follows none.
@@ -115,6 +117,7 @@ class LinkSnapshot:
     topics: tuple[TopicSnapshot, ...] = ()
     goals: int = 0
     goals_reached: int = 0
+    goal_progress: GoalProgress | None = None
     behind_open: Mapping[str, int] = field(default_factory=dict)
     groups: GroupsSnapshot | None = None
     generation: int | None = None
@@ -252,6 +255,7 @@ class LinkReport:
         counters: Its work.
         lag_records: Lag at the end, as last seen; None if unknown.
         lag_unknown: Reason why it is unknown; else empty.
+        offsets_left: Offsets between the positions and the goals of the run; None if unknown, or without goals.
         retries: Attempts of lanes that ended early.
         error: Reason of its failure, or the error that it still waited for before its start.
         behind_open: Partition -> offsets that an open transaction of the source holds back: a run that has caught up
@@ -264,6 +268,7 @@ class LinkReport:
     counters: Counters = field(default_factory=Counters)
     lag_records: int | None = None
     lag_unknown: str = ""
+    offsets_left: int | None = None
     retries: int = 0
     stopped_topics: Mapping[str, str] = field(default_factory=dict)
     error: str = ""

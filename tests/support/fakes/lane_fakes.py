@@ -349,10 +349,11 @@ class FakeTopics:
 
 @dataclass
 class FakeMailbox:
-    """Asks the lane to stop once the plane has nothing more to do."""
+    """Asks the lane to stop once the plane has nothing more to do, or to move at once."""
 
     plane: FakePlane
     idle_looks: int = 1
+    moves: bool = False
     reports: list[LaneProgress] = field(default_factory=list)
     additions: list[tuple[AssignedPartition, ...]] = field(default_factory=list)
 
@@ -360,6 +361,8 @@ class FakeMailbox:
         self.reports.append(progress)
 
     def stop(self) -> StopReason | None:
+        if self.moves:
+            return StopReason.MOVE
         if self.plane.fetches or self.plane.late or self.additions or self.plane.silent_advance:
             return None
         self.idle_looks -= 1

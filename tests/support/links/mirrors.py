@@ -143,6 +143,7 @@ class CommandMirror:
         settings: The configuration.
         folder: For its files; made here.
         arguments: Of the command.
+        command: ``run``, or another command that mirrors.
         environment: Variables besides our own.
     """
 
@@ -151,6 +152,7 @@ class CommandMirror:
         settings: Mapping[str, Any],
         folder: Path,
         *arguments: str,
+        command: str = "run",
         environment: Mapping[str, str] | None = None,
     ) -> None:
         (folder / "tmp").mkdir(parents=True)
@@ -159,7 +161,7 @@ class CommandMirror:
         path = folder / "mirror.yaml"
         path.write_text(yaml.safe_dump(dict(settings)))
         path.chmod(0o600)
-        self._command = mirror_command(path, *arguments)
+        self._command = mirror_command(path, *arguments, command=command)
         self._environment = {
             "TMPDIR": str(folder / "tmp"),
             "SPARK_LOCAL_DIRS": str(folder / "spark"),

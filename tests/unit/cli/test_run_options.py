@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 import pytest
 
 from eomirror.cli.app import cli
+from eomirror.cli.backfill import backfill
 from eomirror.cli.cutover import unfence
 from eomirror.cli.run import parse_offsets, parse_until, run
 from eomirror.errors import UsageError
+from eomirror.status.snapshot import LinkReport, RunReport
 from eomirror.types import RunOptions, SourcePartition
 
 if TYPE_CHECKING:
@@ -72,6 +74,82 @@ def test_the_old_name_of_resume_at_works_and_is_not_shown(
     shown = run.get_help(click.Context(run))
     assert "--resume-at" in shown
     assert "--adopt" not in shown
+
+
+class Backfilled:
+    """A mirror that ends at once: the links that it was given, and its orders."""
+
+    outcome, exit_code = "caught up", 0
+    made: list[Backfilled]
+
+    def __init__(self, config: Any, **options: Any) -> None:
+        self.lanes = {link.name: link.lanes for link in config.links}
+        self.options = options
+        type(self).made = [self]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+    def run(self, until: str, on_progress: Any) -> RunReport:
+        """Ends at once."""
+        assert until == "caught-up"
+        del on_progress
+        link = LinkReport(link="a", outcome=self.outcome, offsets_left=7)
+        return RunReport(run="r", seconds=1, exit_code=self.exit_code, links=(link,))
+
+
+@pytest.fixture
+def backfilled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A file of two links with 2 and 5 lanes, on a machine of 8 CPUs that mirrors nothing."""
+    monkeypatch.setattr("eomirror.mirror.Mirror", Backfilled)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    path = tmp_path / "mirror.yaml"
+    clusters = {name: {"bootstrap.servers": f"{name}:9092"} for name in ("east", "west")}
+    links = [
+        {"name": name, "source": "east", "target": "west", "topics": [name], "lanes": lanes}
+        for name, lanes in (("two", 2), ("five", 5))
+    ]
+    path.write_text(json.dumps({"clusters": clusters, "links": links}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "lanes"),
+    [
+        ([], {"two": 4, "five": 5}),
+        (["--link", "two"], {"two": 8, "five": 5}),
+        (["--lanes", "1"], {"two": 1, "five": 1}),
+        (["--link", "five", "--lanes", "3"], {"two": 2, "five": 3}),
+        (["--master", "spark://h:1"], {"two": 2, "five": 5}),
+        (["--master", "spark://h:1", "--spark-conf", "spark.cores.max=30"], {"two": 15, "five": 15}),
+    ],
+)
+def test_a_backfill_has_lanes_for_the_cores_there_are(
+    backfilled: str, words: list[str], lanes: dict[str, int]
+) -> None:
+    """Links share the cores; the link's own number is the least, unless the user gives one."""
+    assert backfill.main([backfilled, "--take-over", *words], standalone_mode=False) == 0
+    (mirror,) = Backfilled.made
+    assert mirror.lanes == lanes
+    assert (mirror.options["by_backlog"], mirror.options["take_over"]) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "expected"), [("stopped", 0, 3), ("stopped", 4, 4), ("failed", 1, 1)]
+)
+def test_a_backfill_that_was_stopped_is_not_complete(
+    monkeypatch: pytest.MonkeyPatch, backfilled: str, outcome: str, code: int, expected: int
+) -> None:
+    """A scheduler must not start what needs the past; data loss counts more."""
+    monkeypatch.setattr(Backfilled, "outcome", outcome)
+    monkeypatch.setattr(Backfilled, "exit_code", code)
+    assert backfill.main([backfilled], standalone_mode=False) == expected
 
 
 def test_unfence_takes_its_method_from_the_record() -> None:

@@ -227,6 +227,18 @@ def test_what_an_attempt_must_know_it_learns_when_it_connects(driver: Driver) ->
     mailbox.close()
 
 
+def test_a_lane_that_is_to_end_does_not_move(driver: Driver) -> None:
+    """An order to move follows a stop that it crossed; any other order replaces it."""
+    move, stop = ({"type": "stop", "reason": reason} for reason in ("move", "shutdown"))
+    mailbox = driver.connect()
+    driver.channel.send("a->b", 3, [move])
+    until(lambda: mailbox.stop() is StopReason.MOVE)
+    driver.channel.send("a->b", 3, [stop, move, *encode_added([added(1)])])
+    until(lambda: mailbox.added() == (added(1),))
+    assert mailbox.stop() is StopReason.SHUTDOWN
+    mailbox.close()
+
+
 def test_a_lane_can_wait_for_what_the_driver_says(driver: Driver) -> None:
     """An idle lane sleeps until its descriptor can be read; while a report is unsent it has to look itself."""
     mailbox = driver.connect()

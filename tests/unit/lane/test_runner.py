@@ -409,6 +409,21 @@ def test_the_epoch_ends_between_two_transactions() -> None:
     assert 0 < report.records < 50
 
 
+def test_an_order_to_move_ends_the_epoch_and_not_what_goes_on_behind_it() -> None:
+    """The next epoch begins on another worker; meanwhile the lane mirrors on as after any epoch, although told once."""
+    rig = Rig(spec(ORDERS, seconds=60.0))
+    rig.plane.fetches = [{ORDERS: 5}]
+    rig.mailbox.moves = True
+    first = rig.run()
+    assert (first.ending, first.stopped_topics) == (Ending.EPOCH, {})
+
+    rig.plane.fetches = [{ORDERS: 5}, {ORDERS: 3}]
+    rig.pump.extend(Deadline(0.2, rig.clock))
+    on = rig.pump.run()
+
+    assert (on.ending, on.epoch, on.records) == (Ending.EPOCH, 1, 8)
+
+
 def test_the_next_epoch_goes_on_with_the_same_producer() -> None:
     """EO-2: a successor commits its claim with the producer it finds, and reads nothing that cannot have changed."""
     rig = Rig(spec(ORDERS, seconds=0.2))

@@ -81,3 +81,31 @@ def test_another_number_of_lanes_lays_out_afresh(
 def test_the_order_of_discovery_does_not_matter(partitions: list[SourcePartition], lanes: int) -> None:
     """Two mirrors that list the same topics in another order agree."""
     assert assign(None, lanes, partitions) == assign(None, lanes, reversed(partitions))
+
+
+@given(
+    st.dictionaries(st.builds(SourcePartition, TOPICS, st.integers(0, 40)), st.integers(0, 10**9)),
+    LANES,
+    LANES,
+)
+def test_a_backfill_gives_no_lane_much_more_than_it_must_copy(
+    backlog: dict[SourcePartition, int], before: int, lanes: int
+) -> None:
+    """Whatever the layout before: the largest partition, or an equal share and one that is not among the largest."""
+    layout = assign(assign(None, before, backlog), lanes, backlog, backlog=backlog)
+
+    assert set(layout.partitions) == set(backlog)
+    left = [sum(backlog[item] for item in layout.of(lane)) for lane in range(lanes)]
+    largest = sorted(backlog.values(), reverse=True)
+    most = max(sum(largest) / lanes + sum(largest[lanes : lanes + 1]), *largest[:1], 0)
+    assert max(left) <= most + 1
+    assert layout.partitions == assign(None, lanes, sorted(backlog, reverse=True), backlog=backlog).partitions
+
+
+def test_partitions_without_a_backlog_are_spread_by_number() -> None:
+    """Two large ones get a lane each; sixty that have nothing left fill both."""
+    busy = {SourcePartition("orders", 0): 900, SourcePartition("orders", 1): 800}
+    idle = [SourcePartition("clicks", number) for number in range(60)]
+    layout = assign(None, 2, [*idle, *busy], backlog=busy)
+    assert {layout.partitions[item] for item in busy} == {0, 1}
+    assert [len(layout.of(lane)) for lane in (0, 1)] == [31, 31]

@@ -17,7 +17,7 @@ from eomirror.spark.context import (
     replaced_settings,
     submitted_settings,
 )
-from eomirror.spark.transport import check_slots, check_transport, local_transport
+from eomirror.spark.transport import check_slots, check_transport, local_transport, slots
 
 
 def settings(master: str | None = None, **given: str) -> dict[str, str]:
@@ -160,6 +160,28 @@ def test_lanes_must_fit_into_a_local_master(master: str, fits: int) -> None:
     with pytest.raises(UsageError, match="slots"):
         check_slots(master, fits + 1)
     check_slots("spark://h:1", 1000)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ({"spark.master": "local[256]"}, 8),
+        ({"spark.master": "local[*]"}, 8),
+        ({"spark.master": "local[3]"}, 3),
+        ({"spark.master": "local"}, 1),
+        ({"spark.master": "spark://h:1", "spark.cores.max": "12"}, 12),
+        ({"spark.master": "spark://h:1", "spark.cores.max": "12", "spark.task.cpus": "2"}, 6),
+        ({"spark.master": "yarn", "spark.executor.instances": "5", "spark.executor.cores": "4"}, 20),
+        ({"spark.master": "k8s://x", "spark.executor.instances": "5"}, 5),
+        ({"spark.master": "spark://h:1"}, None),
+    ],
+)
+def test_a_backfill_has_a_lane_for_each_slot(
+    monkeypatch: pytest.MonkeyPatch, found: dict[str, str], expected: int | None
+) -> None:
+    """Slots of a local master beyond the CPUs help nothing; the settings of a cluster may not tell."""
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert slots(found) == expected
 
 
 def test_the_channel_is_on_loopback_unless_workers_are_elsewhere() -> None:
