@@ -252,7 +252,9 @@ class MirrorDriver:
         """
         self._until = until
         began = self._clock.monotonic()
-        self._links = {link.name: self._link_thread(link, *ends, run=self._run_id) for link, *ends in self._given}
+        self._links = {
+            link.name: self._link_thread(link, *ends, run=self._run_id) for link, *ends in self._given
+        }
         if not self._inbox.empty():
             # stopped before the start: neither Spark nor a cluster is contacted
             return self._report("stopped", 0.0)

@@ -192,6 +192,8 @@ class RetryingAdmin:
     """
     An AdminClient with retries.
 
+    Reason for its size: the client and what is known of its cluster belong together in each kind of retry.
+
     Args:
         timeout: Seconds that one operation may take, retries included.
 
@@ -258,7 +260,7 @@ class RetryingAdmin:
 
     def renew(self, reason: str = "a request was not answered in time") -> None:
         """Replaces a client whose requests are not answered; requests of other threads end with a retriable error."""
-        if not self._closed:
+        if self._client is not None:
             log.debug("client_replaced", cluster=self._cluster.alias, reason=reason)
             self._client = self._new_client()
 

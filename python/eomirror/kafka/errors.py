@@ -45,6 +45,8 @@ __all__ = [
     "without_values",
 ]
 
+# behind "Connect to ipv4#... failed: Connection refused"
+_REPEATED = re.compile(r" \(after \d+ms in state [A-Z_]+(?:, \d+ identical error\(s\) suppressed)?\)")
 _PROPERTY = "sasl.oauthbearer.config"
 # what librdkafka says of the value without a part of it; its own names of fields end in "="
 _HARMLESS = re.compile(
@@ -53,8 +55,12 @@ _HARMLESS = re.compile(
 
 
 def said(error: KafkaError) -> str:
-    """Returns the text of an error, or its name if it has none, without values of properties."""
-    return without_values(str(error.str() or error.name()))
+    """
+    Returns the text of an error, or its name if it has none, without values of properties.
+
+    Without librdkafka's count of equal errors, too: two processes that see one fault state it in the same words.
+    """
+    return without_values(_REPEATED.sub("", str(error.str() or error.name())))
 
 
 def without_values(text: str) -> str:

@@ -105,7 +105,7 @@ def under(client: Quota, monkeypatch: pytest.MonkeyPatch) -> ClusterAdmin:
     monkeypatch.setattr(admin_client, "_throttling", set())
     made = ClusterAdmin(load_config(CONFIG).clusters["east"], client_id="test", clock=client.clock)
     made.close()
-    made._retrying.client = client
+    made._retrying._client = client
     client.made = made
     renewed: list[str] = []
     monkeypatch.setattr(made._retrying, "renew", renewed.append)
@@ -116,7 +116,7 @@ def under(client: Quota, monkeypatch: pytest.MonkeyPatch) -> ClusterAdmin:
 def admin(client: Broken | OldEpochs | Controller | Waits) -> ClusterAdmin:
     made = ClusterAdmin(load_config(CONFIG).clusters["east"], client_id="test", clock=PlayedClock())
     made.close()
-    made._retrying.client = client
+    made._retrying._client = client
     return made
 
 

@@ -78,3 +78,12 @@ def test_librdkafka_still_says_what_is_taken_out(value: str) -> None:
 def test_words_without_a_value_stay_as_they_are(text: str) -> None:
     """They say what is to be corrected."""
     assert without_values(text) == text
+
+
+@pytest.mark.parametrize(
+    "count",
+    ["", " (after 12ms in state CONNECT)", " (after 0ms in state UP, 236 identical error(s) suppressed)"],
+)
+def test_two_processes_that_see_one_fault_state_it_in_the_same_words(count: str) -> None:
+    fault = "127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 failed: Connection refused"
+    assert said(KafkaError(KafkaError._TRANSPORT, fault + count)) == fault

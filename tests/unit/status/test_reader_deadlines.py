@@ -134,7 +134,7 @@ class Rig:
         made = ClusterAdmin(NOWHERE, client_id="test", timeout=seconds, clock=brokers.clock)
         made.close()
         made._retrying._new_client = lambda: brokers  # type: ignore[method-assign]
-        made._retrying.client = brokers
+        made._retrying._client = brokers
         return made
 
     @property
