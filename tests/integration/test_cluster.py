@@ -142,6 +142,19 @@ def test_killed_broker_comes_back_with_its_data(
 
 
 @pytest.mark.faults
+def test_a_temporary_cluster_that_is_stopped_comes_back_with_its_data(
+    start_cluster: Callable[[ClusterSpec], LocalCluster], topic_name: str
+) -> None:
+    cluster = start_cluster(ClusterSpec("away"))
+    create_topic(cluster.client_properties, topic_name)
+    write(cluster.client_properties, topic_name, [b"before"])
+    cluster.stop()
+    cluster.brokers[0].start()
+    assert read(cluster.client_properties, topic_name, 1) == [b"before"]
+    cluster.destroy()
+    assert not cluster.folder.exists()
+
+
 def test_paused_broker_answers_only_when_it_is_resumed(
     start_cluster: Callable[[ClusterSpec], LocalCluster],
 ) -> None:

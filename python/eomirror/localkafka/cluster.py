@@ -134,6 +134,7 @@ class LocalCluster:
             )
         except BaseException:
             cluster._end_brokers(graceful=False)
+            cluster._end_watcher()
             if cluster.temporary:
                 shutil.rmtree(cluster.folder, ignore_errors=True)
             raise
@@ -149,6 +150,7 @@ class LocalCluster:
             self.destroy()
         else:
             self.stop()
+            self._end_watcher()
 
     def __repr__(self) -> str:
         return f"LocalCluster({self.spec.name!r}, {self.bootstrap_servers!r})"
@@ -211,6 +213,7 @@ class LocalCluster:
     def destroy(self) -> None:
         """SIGKILL to all brokers, and remove the folder with all data."""
         self._end_brokers(graceful=False)
+        self._end_watcher()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def set_kafka_version(self, kafka_version: str) -> None:
@@ -354,6 +357,9 @@ class LocalCluster:
             end_processes([broker.process for broker in self.brokers if broker.running], timeout=timeout)
         for broker in filter(None, [*self.brokers, self._zookeeper]):
             broker.kill()
+
+    def _end_watcher(self) -> None:
+        """Ends the watcher, which removes a temporary folder with that."""
         if self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.close()
             self._watcher.wait()
