@@ -134,7 +134,6 @@ class LocalCluster:
             )
         except BaseException:
             cluster._end_brokers(graceful=False)
-            cluster._end_watcher()
             if cluster.temporary:
                 shutil.rmtree(cluster.folder, ignore_errors=True)
             raise
@@ -149,8 +148,7 @@ class LocalCluster:
         if self.temporary:
             self.destroy()
         else:
-            self.stop()
-            self._end_watcher()
+            self._end_brokers(graceful=True)
 
     def __repr__(self) -> str:
         return f"LocalCluster({self.spec.name!r}, {self.bootstrap_servers!r})"
@@ -208,12 +206,11 @@ class LocalCluster:
 
     def stop(self, *, timeout: float = 20.0) -> None:
         """SIGTERM to all brokers, then wait; the data stays.  A single broker is started again by its `start`."""
-        self._end_brokers(graceful=True, timeout=timeout)
+        self._end_brokers(graceful=True, for_good=False, timeout=timeout)
 
     def destroy(self) -> None:
         """SIGKILL to all brokers, and remove the folder with all data."""
         self._end_brokers(graceful=False)
-        self._end_watcher()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def set_kafka_version(self, kafka_version: str) -> None:
@@ -283,7 +280,7 @@ class LocalCluster:
                 clash = any(_IN_USE in failure_lines(broker.log_path) for broker in self.brokers)
                 if not (left and clash):
                     raise
-                self._end_brokers(graceful=False)
+                self._end_brokers(graceful=False, for_good=False)
                 for broker in self.brokers:
                     broker.log_path.unlink(missing_ok=True)
             else:
@@ -352,15 +349,13 @@ class LocalCluster:
         # with a ZooKeeper, the first broker has made it
         self.cluster_id = read_cluster_id(self.brokers[0].folder / "data")
 
-    def _end_brokers(self, *, graceful: bool, timeout: float = 20.0) -> None:
+    def _end_brokers(self, *, graceful: bool, for_good: bool = True, timeout: float = 20.0) -> None:
         if graceful:
             end_processes([broker.process for broker in self.brokers if broker.running], timeout=timeout)
         for broker in filter(None, [*self.brokers, self._zookeeper]):
             broker.kill()
-
-    def _end_watcher(self) -> None:
-        """Ends the watcher, which removes a temporary folder with that."""
-        if self._watcher is not None and self._watcher.stdin is not None:
+        # the watcher removes a temporary folder with its end
+        if for_good and self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.close()
             self._watcher.wait()
             self._watcher = None
