@@ -332,6 +332,7 @@ def assert_placed(source: Mapping[str, Any], target: Mapping[str, Any], name: st
     assert copies == originals
 
 
+@pytest.mark.slow
 def test_whatever_a_source_holds_is_backfilled(
     start_cluster: Callable[[ClusterSpec], LocalCluster],
     west: LocalCluster,

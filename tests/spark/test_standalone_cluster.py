@@ -156,6 +156,7 @@ def test_lanes_run_on_the_executors_of_a_cluster(cluster: str, folder: Path) -> 
     assert "release" in fake.calls
 
 
+@pytest.mark.timeout(500)
 def test_workers_use_their_own_secrets(cluster: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver's value under a reference stays with the driver: no closure holds it, and the worker has its own."""
     monkeypatch.setenv(_VARIABLE, "of the driver")
@@ -178,7 +179,7 @@ def test_workers_use_their_own_secrets(cluster: str, folder: Path, monkeypatch: 
         spark_settings=own_settings(folder, cluster),
         clusters=here,
     ) as run:
-        (seen, *_) = run.wait_for(lambda: notes(folder, "secret"), 120)
+        (seen, *_) = run.wait_for(lambda: notes(folder, "secret"), 200)
     assert run.error is None
     assert seen["text"] == "of the worker"
     assert packed
@@ -191,7 +192,7 @@ def test_workers_use_their_own_secrets(cluster: str, folder: Path, monkeypatch: 
         spark_settings=own_settings(folder, cluster),
         clusters=dict(config.clusters),
     ) as run:
-        ended = run.wait_for(lambda: [report for _, report in run.reports if not report.ending.crashed], 120)
+        ended = run.wait_for(lambda: [report for _, report in run.reports if not report.ending.crashed], 200)
         run.wait_for(lambda: len(run.reports) > 1)
     assert run.error is None
     assert ended[0].ending is Ending.UNAUTHORIZED
