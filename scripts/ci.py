@@ -105,9 +105,10 @@ STAGES = (
             "rust",
             "integration-returns",
             "engine",
-            "dataframe",
             "integration-refusals",
             "integration-rest",
+            # not beside the engine's: both start Spark over and over
+            "dataframe",
             "faults-rest",
             "faults-disasters",
             "faults-losses",
