@@ -412,14 +412,18 @@ class MirrorDriver:
             spark.close()
             raise
         with self._lock:
-            self._opened.spark = spark
             late = self._abandoned
+            if not late:
+                self._opened.spark = spark
             if not late and moving is None:
                 spark.use()
                 self._engine.set_result(Engine(jobs, self._opened.channel, warm_up))
         if late:
-            # the run has closed what it had opened by then
-            self._opened.close()
+            spark.close()
+            if moving is None:
+                # the run may have closed what it had opened before this channel
+                self._opened.close()
+            # else lanes that began without Spark may be in their last transaction: the run closes what they need
         elif moving is not None:
             warm_up.join(_WARM_UP_SECONDS)
             spark.use()

@@ -174,7 +174,9 @@ class _LaneWorker:
                 os.kill(self._pid, signal.SIGKILL)
 
     def close(self) -> None:
-        self._stream.close()
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self._stream.fileno())) as end:
+            # not a plain close: a thread that waits for an answer would not see an end of the stream
+            end.shutdown(socket.SHUT_RDWR)
 
 
 def _interpreter(settings: Mapping[str, str]) -> str:

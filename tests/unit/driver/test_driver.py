@@ -21,6 +21,7 @@ from eomirror.serve.http import Request
 from eomirror.serve.running import RunningEndpoints
 from eomirror.topics.source_topics import SourceContact
 from eomirror.types import RunOptions, SourcePartition
+from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,6 +114,42 @@ def test_a_stop_before_spark_is_up_ends_in_order(monkeypatch: pytest.MonkeyPatch
     assert (report.exit_code, report.links[0].outcome, report.links[0].error) == (0, "stopped", "")
     assert side.calls == ["acquire", "release", "close"]
     assert closed.wait(10)
+
+
+def test_a_spark_that_comes_up_within_a_stop_leaves_the_lanes_that_began_without_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They may be in their last transaction; what they need is closed once the link has ended."""
+    order: list[str] = []
+    starting, stopping = threading.Event(), threading.Event()
+
+    class LateEngine:
+        settings: ClassVar[dict[str, str]] = {}
+        context = SimpleNamespace(master="local[4]")
+
+        def close(self) -> None:
+            order.append("spark")
+
+    class Finishing(Side):
+        def release(self, _: Any = ()) -> None:
+            stopping.set()
+            wait_for(lambda: "spark" in order, 10)
+            order.append("released")
+
+    def slow(*_: Any, **__: Any) -> LateEngine:
+        starting.set()
+        stopping.wait(10)
+        return LateEngine()
+
+    workers = SimpleNamespace(close=lambda: order.append("workers"), cancel=lambda *_: None)
+    monkeypatch.setattr(driver_module, "open_engine", slow)
+    monkeypatch.setattr(driver_module, "LocalWorkers", lambda *_: workers)
+    monkeypatch.setattr(driver_module.LaneJobs, "warm_up", lambda *_: threading.Thread())
+    made = driver(Finishing(), spark__master="local[4]")
+    threading.Thread(target=lambda: (starting.wait(), time.sleep(0.3), made.request_stop())).start()
+    report = made.run()
+    assert (report.exit_code, report.links[0].outcome, report.links[0].error) == (0, "stopped", "")
+    assert order == ["spark", "released", "workers"]
 
 
 def test_a_spark_that_never_comes_up_ends_a_run_whose_lanes_have_begun(
