@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A local session of four slots."""
+    """A local session of six slots: two of them are for the lanes of mirrors."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = (
-        SparkSession.builder.master("local[4]")
+        SparkSession.builder.master("local[6]")
         .appName("dataframes")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
@@ -39,6 +39,16 @@ def spark() -> Iterator[Any]:
     gateway.proc.stdin.close()
     gateway.proc.wait(10)
     SparkContext._gateway = SparkContext._jvm = None
+
+
+@pytest.fixture(scope="session")
+def spark_context(spark: Any) -> Any:
+    """
+    The context of that session, for the mirrors of these tests.
+
+    Their usual one has 256 slots, a session that begins behind it has it too, and a DataFrame then 256 partitions.
+    """
+    return spark.sparkContext
 
 
 @pytest.fixture(scope="session")
