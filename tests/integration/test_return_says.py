@@ -205,13 +205,18 @@ def test_a_cutover_that_waits_asks_for_the_stop_and_counts_from_the_last_record(
     over = threading.Event()
     last = 0.0
 
-    def produce() -> None:
+    def acknowledged(error: Any, message: Any) -> None:
         nonlocal last
-        producer = Producer(scene.east)
-        while not over.wait(0.4):
-            producer.produce(scene.topic, b"x", partition=1)
-            assert producer.flush(30) == 0
-            last = time.time()
+        assert error is None, message
+        last = time.time()
+
+    def produce() -> None:
+        producer = Producer({**scene.east, "linger.ms": 0})
+        # half a second without a record is the silence that the command waits for
+        while not over.wait(0.05):
+            producer.produce(scene.topic, b"x", partition=1, on_delivery=acknowledged)
+            producer.poll(0)
+        assert producer.flush(30) == 0
 
     thread = threading.Thread(target=produce)
     mirror = RunningLink(Mirror(scene.config(), spark=spark_context))
