@@ -99,7 +99,7 @@ def test_a_gap_under_a_running_mirror(link: TestLink, on_gap: str) -> None:
         link.entry.injected()
         if on_gap == "stop":
             text = run.wait(lambda: run.stopped.get(link.topic("lost")))
-            assert "offsets [102, 153) are gone" in text
+            assert "the source deleted offsets [102, 153)" in text
             link.write("healthy")
             run.wait(lambda: link.whole("healthy"))
             held.abort_transaction(30)
