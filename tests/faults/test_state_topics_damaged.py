@@ -52,7 +52,7 @@ def append(link: TestLink, key: bytes, value: bytes | None, partition: int) -> N
 DAMAGES = {
     "corrupt": (lambda _: b"\x00not json", "is not readable"),
     "unknown version": (lambda value: orjson.dumps({**orjson.loads(value), "v": 99}), "version 99"),
-    "fields missing": (lambda _: orjson.dumps({"v": 1, "offset": 0}), "lacks fields"),
+    "fields missing": (lambda _: orjson.dumps({"v": 1, "offset": 0}), "missing or invalid fields"),
 }
 
 

@@ -229,18 +229,21 @@ class CommandMirror:
 
 
 def lane_workers(root: psutil.Process) -> list[psutil.Process]:
-    """Python workers below a process: forks of PySpark's daemon, which was started by the JVM."""
+    """Python workers below a process: forks of PySpark's daemon, or, before Spark is up, of the driver's server."""
     found = []
     for process in root.children(recursive=True):
         with contextlib.suppress(psutil.Error):
             parent = process.parent()
-            if parent is not None and _is_daemon(process) and _is_daemon(parent):
+            if parent is not None and _forks(process) and _forks(parent):
                 found.append(process)
     return found
 
 
-def _is_daemon(process: psutil.Process) -> bool:
-    return any("pyspark" in word and "daemon" in word for word in process.cmdline())
+def _forks(process: psutil.Process) -> bool:
+    words = process.cmdline()
+    return any(
+        ("pyspark" in word and "daemon" in word) or "eomirror.spark.local_lanes" in word for word in words
+    )
 
 
 def memory_of(processes: list[psutil.Process]) -> int:
