@@ -25,7 +25,7 @@ from eomirror.driver.group_thread import GroupThread, LeftGroupRecords
 from eomirror.driver.link_lanes import LinkLanes
 from eomirror.driver.link_progress import LinkProgress
 from eomirror.driver.link_tools import refuse_left_out, without_lane
-from eomirror.driver.outage_records import LaneRecords, OutageRecords
+from eomirror.driver.outage_records import LaneRecords, OutageRecords, TargetRecords
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.driver.taken_link import TakenLink
@@ -54,8 +54,10 @@ __all__ = ["LinkThread"]
 
 log = structlog.get_logger(__name__)
 
-#: Interval of the discovery of new topics and partitions.
-REFRESH_SECONDS = 5.0
+#: Interval of the discovery of new topics and partitions; a new topic flows in less than twice this time.
+REFRESH_SECONDS = 2.0
+#: Interval at which the ends of the source are read.
+_ENDS_SECONDS = 5.0
 
 # of the 5 s that a stop may take: for the lanes, and then for the release of the claim
 _LANES_SECONDS = 2.8
@@ -125,6 +127,7 @@ class LinkThread:
             EndRecords(spec.link, clock, assigned=self.progress.assigned),
             LeftGroupRecords(spec, self.group_thread.left_alone, clock),
             OutageRecords(spec.link, failing=self._taken.failing_seconds, clock=clock),
+            TargetRecords(spec.link, clock),
             ControlWatch(spec.link, sessions.target),
         )
         self.lanes = LinkLanes(
@@ -249,6 +252,9 @@ class LinkThread:
         self._await_workers(engine)
         self.lanes.start(spec, layout, engine)
         background = self._background
+        if self._tools.wants_goals:
+            # it may end before the first round
+            background.guard("target_not_kept_alike", self._keep_target)
         release_freed_memory()
         background.start(self._discovery_loop, "planner")
         background.start(lambda: background.guard("groups_not_followed", self.group_thread.run), "follower")
@@ -308,6 +314,7 @@ class LinkThread:
         while not self._over.wait(REFRESH_SECONDS):
             self._background.guard("refresh_failed", self._refresh_topics)
             self._background.guard("topics_not_retaken", self.lanes.retake)
+            self._background.guard("target_not_kept_alike", self._keep_target)
             if freed.passed:
                 release_freed_memory()
                 freed = Deadline(_FREED_SECONDS, self._tools.clock)
@@ -315,11 +322,14 @@ class LinkThread:
     def _refresh_topics(self) -> None:
         self.lanes.add(self._taken.extend(self._records, self._over.is_set))
 
+    def _keep_target(self) -> None:
+        self._records.target.took(*self._taken.discovery.keep())
+
     def _ends_loop(self) -> None:
         source, discovery, ends = self._sessions.source.admin, self._taken.discovery, self._records.ends
         while True:
             self._background.guard("source_ends_not_read", lambda: ends.read(source, discovery.listing))
-            if self._over.wait(REFRESH_SECONDS):
+            if self._over.wait(_ENDS_SECONDS):
                 return
 
     def _control_loop(self) -> None:

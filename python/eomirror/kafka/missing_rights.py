@@ -1,8 +1,8 @@
 """
 Finds rights that our user lacks, with requests that change nothing.
 
-Topics that exist report our rights on them (KIP-430).  Of others a request tells that brokers refuse for a missing
-right before they find another fault, or that is only validated.
+Topics that exist, and the cluster, report our rights on them (KIP-430).  Of others a request tells that brokers refuse
+for a missing right before they find another fault, or that is only validated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from eomirror.config.rights import TOLD_AS, Right
-from eomirror.kafka.admin_client import MISSING, RetryingAdmin, error_code
+from eomirror.kafka.admin_client import MISSING, OPERATION_SECONDS, RetryingAdmin, error_code
 from eomirror.kafka.cluster_metadata import operations
 
 if TYPE_CHECKING:
@@ -62,8 +62,12 @@ def missing_rights(retrying: RetryingAdmin, asked: Sequence[Right]) -> tuple[set
     told, hidden = _told(retrying, sorted({right.name for right in asked if right.resource == "topic"}))
     missing: set[Right] = set()
     others: list[Right] = []
+    on_cluster = _on_cluster(retrying) if any(right.resource == "cluster" for right in asked) else frozenset()
     for right in asked:
-        if right.resource != "topic":
+        if right.resource == "cluster":
+            if TOLD_AS[right.operation] not in on_cluster:
+                missing.add(right)
+        elif right.resource != "topic":
             others.append(right)
         elif right.name in told:
             if TOLD_AS[right.operation] not in told[right.name]:
@@ -79,8 +83,21 @@ def missing_rights(retrying: RetryingAdmin, asked: Sequence[Right]) -> tuple[set
             if right.resource == "topic" and right.operation == operation
         }
         missing |= {names[name] for name in _denied(retrying, sorted(names), probe)}
-    known = {*_PROBES, "Describe"}
+    # no request tells of Delete on a topic that does not exist
+    known = {*_PROBES, "Describe", "Delete"}
     return missing, [right for right in others if right.resource != "topic" or right.operation not in known]
+
+
+def _on_cluster(retrying: RetryingAdmin) -> frozenset[str]:
+    """Returns the operations that brokers report for the cluster; none for a user without any right."""
+
+    def ask() -> Any:
+        asked = retrying.client.describe_cluster(
+            include_authorized_operations=True, request_timeout=OPERATION_SECONDS
+        )
+        return asked.result(OPERATION_SECONDS + 1)
+
+    return operations(retrying.with_retries(ask, "read our rights on the cluster"))
 
 
 def _told(retrying: RetryingAdmin, topics: Sequence[str]) -> tuple[dict[str, frozenset[str]], set[str]]:

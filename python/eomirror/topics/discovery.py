@@ -15,6 +15,7 @@ copy would lack what was mirrored before; its topic is left out until the user a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -29,11 +30,13 @@ from eomirror.errors import (
     UnreachableError,
 )
 from eomirror.kafka.acls import check_transactional_id
+from eomirror.kafka.session import LinkSessions
 from eomirror.records.names import LinkNames
 from eomirror.topics.acls import check_source_rights, check_target_rights, need
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.copies import TopicCopies, copy_names, goes_round, mirrored_again, refuse_same_cluster
 from eomirror.topics.diff import Refuse, TopicPair, default_replication_factor
+from eomirror.topics.entries import EntryPlan
 from eomirror.topics.mm2_topics import (
     log_heartbeat_copies,
     mm2_drift,
@@ -45,6 +48,7 @@ from eomirror.topics.plan import Plan
 from eomirror.topics.skipped import SkippedTopics
 from eomirror.topics.source_topics import SourceTopics
 from eomirror.topics.state_topics import StateTopicsCheck
+from eomirror.topics.target_entries import TargetEntries
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -81,6 +85,7 @@ class Discovery:
     Attributes:
         cluster_ids: Ids of source and target; known after `prepare` or `plan`.
         contact: Time of the source's last answer; other threads may read it.
+        entries: ACL entries, client quotas, and copies whose topic is gone.
 
     Raises:
         ClusterError: librdkafka refuses a cluster's properties.
@@ -100,7 +105,7 @@ class Discovery:
         self._link = link
         self._target_cluster = target.cluster
         self._clock = clock
-        self._names = LinkNames(link.state_name)
+        self.entries = TargetEntries(link, LinkSessions(source, target), positions=positions, clock=clock)
         self._source, self._target = source.admin, target.admin
         self._found = SourceTopics(link, self._source, clusters or {}, clock)
         self._copies = TopicCopies(link, self._source, self._target, clock, positions)
@@ -110,6 +115,10 @@ class Discovery:
         self._held_until = float("-inf")
         self._named: tuple[tuple[list[str], frozenset[str]], dict[str, str]] | None = None
         self._own = StateTopicsCheck(link, self._target, learn=self._copies.learn_defaults, clock=clock)
+
+    @property
+    def _names(self) -> LinkNames:
+        return LinkNames(self._link.state_name)
 
     @property
     def contact(self) -> SourceContact:
@@ -133,6 +142,45 @@ class Discovery:
             StateError: The link's state topics are damaged.
         """
         return self._examine(validate=True)[0]
+
+    def apply(self) -> Plan:
+        """
+        Carries out what `plan` shows, which is returned; a topic that cannot be served is left out, as by `refresh`.
+
+        Raises:
+            MirrorError: As for `plan`.
+        """
+        plan = self.plan()
+        self.prepare(strict=False)
+        self.entries.apply(plan.entries)
+        return plan
+
+    def keep(self) -> tuple[list[tuple[str, str]], EntryPlan | None]:
+        """
+        Compares ACL entries, quotas, and copies whose topic is gone, and carries out what differs, if it is time.
+
+        Returns:
+            What `changed` returns, and `stands`.
+
+        Raises:
+            ClusterError: The source does not list its topics.
+        """
+        created = any(sign == "+" for sign, _ in self._copies.topics.changed)
+        self.entries.keep(self._found.listed, self.cluster_ids[0], at_once=created)
+        return self.changed(), self.stands
+
+    @property
+    def stands(self) -> EntryPlan | None:
+        """Differences of the target that stand, and what keeps them; None if nothing was compared."""
+        lacking = {f"settings of {name}": error for name, error in self._copies.topics.lacking.items()}
+        last = self.entries.last or (EntryPlan() if lacking else None)
+        return None if last is None else replace(last, problems={**lacking, **last.problems})
+
+    def changed(self) -> list[tuple[str, str]]:
+        """Returns sign and text of each change on the target since the last call."""
+        found = [*self._copies.topics.changed, *self.entries.changed]
+        del self._copies.topics.changed[:], self.entries.changed[:]
+        return found
 
     def prepare(self, *, strict: bool = True, patient: bool = True) -> tuple[AssignedPartition, ...]:
         """
@@ -450,6 +498,7 @@ class Discovery:
             left_out,
             partitions,
             awaited,
+            self.entries.compare(names, source.cluster_id) if validate else EntryPlan(),
         )
         self._configs_compared = self._clock.monotonic()
         return plan, pairs

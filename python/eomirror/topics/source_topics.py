@@ -68,6 +68,11 @@ class SourceTopics:
         self._listed: Mapping[str, TopicFacts | None] = {}
         self._client_id = LinkNames(link.state_name).client_id("finder")
 
+    @property
+    def listed(self) -> list[str]:
+        """Names of the source's topics, as the last request found them; sorted."""
+        return sorted(self._shapes)
+
     def names(self) -> list[str]:
         """Returns the names of the source's topics, and records whether it answered."""
         requested = self._clock.monotonic()
@@ -78,7 +83,7 @@ class SourceTopics:
             self.contact.failed(requested)
             raise
         self.contact.answered(self._clock.monotonic())
-        return sorted(self._shapes)
+        return self.listed
 
     def described(self, topics: Sequence[str], *, everything: bool) -> dict[str, TopicFacts | None]:
         """

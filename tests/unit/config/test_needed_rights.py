@@ -31,6 +31,7 @@ _NAMES = {
     "`mm2-offset-syncs.SOURCE.internal`": {"mm2-offset-syncs.east.internal"},
     "`SOURCE.checkpoints.internal`": {"east.checkpoints.internal"},
     "`SOURCE.heartbeats`": {"east.heartbeats"},
+    "the cluster": {""},
 }
 
 
@@ -73,9 +74,12 @@ def test_the_table_of_the_documentation_is_the_one_of_the_code(loaded: Any) -> N
         told |= {(alias, name, each) for name in names for each in (*operations.split(", "), *more)}
     found: set[tuple[str, str, str]] = set()
     for settings in (
-        {"sync_group_offsets": True, "group_deletions": "delete"},
+        {
+            "sync_group_offsets": True, "group_deletions": "delete", "acls": True, "quotas": True,
+            "deletions": "delete",
+        },
         {"offset_syncs": "source", "heartbeats": "source"},
-    ):
+    ):  # fmt: skip
         rights = rights_of(loaded(link("orders", **settings), other))
         found |= {(alias, right.name, right.operation) for alias, right in rights}
     # mirrored, and so read and copied, like any topic
