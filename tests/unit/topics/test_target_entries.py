@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-import pytest
 
 from eomirror import load_config
 from eomirror.config.rights import ClusterUser, Right, lacking
@@ -19,6 +18,9 @@ from eomirror.topics import target_entries
 from eomirror.topics.entries import EntryPlan, entry_id
 from eomirror.topics.target_entries import TargetEntries
 from support.fakes.clocks import PlayedClock
+
+if TYPE_CHECKING:
+    import pytest
 
 WEST = ClusterUser("west", "w:1", "mirror")
 READ = AclEntry("topic", "literal", "orders", "User:app", "*", "Read", "allow")
