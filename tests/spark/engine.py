@@ -82,6 +82,10 @@ class FakeLink:
         """As `Discovery.left_out`."""
         return {}
 
+    def differs(self) -> bool:
+        """As `Discovery.differs`."""
+        return False
+
     def keep(self) -> tuple[list[tuple[str, str]], None]:
         """As `Discovery.keep`."""
         return [], None

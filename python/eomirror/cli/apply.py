@@ -83,8 +83,8 @@ def _applied(config: Config, link: Link) -> tuple[list[tuple[str, str]], Planned
     def ask(discovery: Discovery, sessions: LinkSessions) -> Plan:
         refuse_ended(link, sessions.target)
         discovery.apply()
-        changed.extend(discovery.changed())
-        discovery.entries.record(changed, discovery.stands)
+        changed.extend(discovery.entries.taken())
+        discovery.entries.record(changed, discovery.entries.stands)
         return _seen(discovery)
 
     [(_, found)] = planned(config, [link], ask)
@@ -97,7 +97,8 @@ def _seen(discovery: Discovery) -> Plan:
 
     deadline = Deadline(_SEEN_SECONDS)
     plan = discovery.plan()
-    while plan.pending and not deadline.passed and not (discovery.stands and discovery.stands.problems):
+    stands = discovery.entries.stands
+    while plan.pending and not deadline.passed and not (stands and stands.problems):
         SYSTEM_CLOCK.sleep(_PAUSE_SECONDS)
         plan = discovery.plan()
     return plan

@@ -54,10 +54,8 @@ __all__ = ["LinkThread"]
 
 log = structlog.get_logger(__name__)
 
-#: Interval of the discovery of new topics and partitions; a new topic flows in less than twice this time.
-REFRESH_SECONDS = 2.0
-#: Interval at which the ends of the source are read.
-_ENDS_SECONDS = 5.0
+#: Interval of the discovery of new topics and partitions; in between the topics are listed once, which costs less.
+REFRESH_SECONDS = 5.0
 
 # of the 5 s that a stop may take: for the lanes, and then for the release of the claim
 _LANES_SECONDS = 2.8
@@ -311,13 +309,20 @@ class LinkThread:
 
     def _discovery_loop(self) -> None:
         freed = Deadline(_FREED_SECONDS, self._tools.clock)
-        while not self._over.wait(REFRESH_SECONDS):
+        while not self._over.wait(REFRESH_SECONDS / 2):
+            self._background.guard("refresh_failed", self._look_for_topics)
+            if self._over.wait(REFRESH_SECONDS / 2):
+                return
             self._background.guard("refresh_failed", self._refresh_topics)
             self._background.guard("topics_not_retaken", self.lanes.retake)
             self._background.guard("target_not_kept_alike", self._keep_target)
             if freed.passed:
                 release_freed_memory()
                 freed = Deadline(_FREED_SECONDS, self._tools.clock)
+
+    def _look_for_topics(self) -> None:
+        if self._taken.discovery.differs():
+            self._refresh_topics()
 
     def _refresh_topics(self) -> None:
         self.lanes.add(self._taken.extend(self._records, self._over.is_set))
@@ -329,7 +334,7 @@ class LinkThread:
         source, discovery, ends = self._sessions.source.admin, self._taken.discovery, self._records.ends
         while True:
             self._background.guard("source_ends_not_read", lambda: ends.read(source, discovery.listing))
-            if self._over.wait(_ENDS_SECONDS):
+            if self._over.wait(REFRESH_SECONDS):
                 return
 
     def _control_loop(self) -> None:

@@ -45,8 +45,6 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
-# Settings of all source topics are read at this interval, which costs more than the names of topics.
-_SETTINGS_SECONDS = 4.0
 # Options to adopt that an error lists: they fill three lines of a terminal.
 _MOST_OPTIONS = 12
 
@@ -79,8 +77,6 @@ class TopicCopies:
         self.lost: dict[str, str] = {}
         self.brokers = 1
         self._link = link
-        self._clock = clock
-        self._looked = float("-inf")
         self._source, self._target = source, target
         self._target_defaults: dict[str, str | None] | None = None
         self._read_positions = positions
@@ -121,15 +117,7 @@ class TopicCopies:
         }
 
     def changed_settings(self, topics: Iterable[str]) -> set[str]:
-        """
-        Returns source topics whose settings have changed since they were read last.
-
-        None if that is unknown, or if they were read less than `_SETTINGS_SECONDS` ago.
-        """
-        now = self._clock.monotonic()
-        if now - self._looked < _SETTINGS_SECONDS:
-            return set()
-        self._looked = now
+        """Returns source topics whose settings have changed since they were read last; none if that is unknown."""
         before = {topic: self._settings[topic] for topic in topics if topic in self._settings}
         try:
             found = self._source_settings(before)

@@ -15,7 +15,6 @@ copy would lack what was mirrored before; its topic is left out until the user a
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -105,10 +104,12 @@ class Discovery:
         self._link = link
         self._target_cluster = target.cluster
         self._clock = clock
-        self.entries = TargetEntries(link, LinkSessions(source, target), positions=positions, clock=clock)
         self._source, self._target = source.admin, target.admin
         self._found = SourceTopics(link, self._source, clusters or {}, clock)
         self._copies = TopicCopies(link, self._source, self._target, clock, positions)
+        self.entries = TargetEntries(
+            link, LinkSessions(source, target), positions=positions, topics=self._copies.topics, clock=clock
+        )
         self._source_topics = TargetTopics(self._source, link=link.name, clock=clock)
         self._configs_compared = float("-inf")
         self._skipped = SkippedTopics(link.name)
@@ -160,27 +161,18 @@ class Discovery:
         Compares ACL entries, quotas, and copies whose topic is gone, and carries out what differs, if it is time.
 
         Returns:
-            What `changed` returns, and `stands`.
+            What `TargetEntries.taken` returns, and `TargetEntries.stands`.
 
         Raises:
             ClusterError: The source does not list its topics.
         """
         created = any(sign == "+" for sign, _ in self._copies.topics.changed)
         self.entries.keep(self._found.listed, self.cluster_ids[0], at_once=created)
-        return self.changed(), self.stands
+        return self.entries.taken(), self.entries.stands
 
-    @property
-    def stands(self) -> EntryPlan | None:
-        """Differences of the target that stand, and what keeps them; None if nothing was compared."""
-        lacking = {f"settings of {name}": error for name, error in self._copies.topics.lacking.items()}
-        last = self.entries.last or (EntryPlan() if lacking else None)
-        return None if last is None else replace(last, problems={**lacking, **last.problems})
-
-    def changed(self) -> list[tuple[str, str]]:
-        """Returns sign and text of each change on the target since the last call."""
-        found = [*self._copies.topics.changed, *self.entries.changed]
-        del self._copies.topics.changed[:], self.entries.changed[:]
-        return found
+    def differs(self) -> bool:
+        """As `SourceTopics.differs`."""
+        return self._found.differs()
 
     def prepare(self, *, strict: bool = True, patient: bool = True) -> tuple[AssignedPartition, ...]:
         """

@@ -39,6 +39,7 @@ __all__ = [
     "entry_changes",
     "entry_id",
     "entry_kind",
+    "first_entries",
     "wanted_acls",
     "wanted_quotas",
 ]
@@ -114,6 +115,17 @@ class EntryDiff:
 
     def __add__(self, other: EntryDiff) -> EntryDiff:
         return EntryDiff(self.changes + other.changes, {**self.notes, **other.notes})
+
+    def held(self, reason: str) -> EntryDiff:
+        """Returns the differences without deletions, for a reason; times of absence do not begin."""
+        held = [change.entry for change in self.changes if change.sign == "-"]
+        text = f"gone on the source, and kept here: {reason}"
+        changes = (
+            replace(change, due=False, reason=text) if change.sign == "-" else change
+            for change in self.changes
+        )
+        begun = {entry_id(entry) for entry in held}
+        return EntryDiff(tuple(changes), {key: note for key, note in self.notes.items() if key not in begun})
 
     @property
     def due(self) -> tuple[EntryChange, ...]:
@@ -226,6 +238,7 @@ def wanted_acls(
     *,
     theirs: Collection[tuple[str, str]],
     users: Collection[str],
+    known: bool = True,
 ) -> tuple[dict[AclEntry, None], list[EntryChange]]:
     """
     Returns the entries that the target shall have, and those of the source that are selected and not carried.
@@ -234,17 +247,22 @@ def wanted_acls(
         link: The link.
         entries: Entries of the source.
         theirs: Keys of entries that other links have added to the source.
-        users: Principals of the mirror on the target, as far as known.
+        users: Principals of the mirror, as far as known.
+        known: True if that on the target is among them.
     """
     wanted: dict[AclEntry, None] = {}
     left: list[EntryChange] = []
     for entry in entries:
         selected = _selected(link, entry)
-        if selected is None or entry_id(entry) in theirs:
+        if selected is None:
             continue
         carried, reason = _carried(link, selected)
+        if entry_id(entry) in theirs and not _goes_on(link, selected, carried):
+            continue
         if not reason and _shuts_out(selected, users):
             reason = "it would deny the mirror itself; add it by hand, where the mirror may do without"
+        elif not reason and not known and selected.permission == "deny" and selected.operation != "Read":
+            reason = "the configuration does not tell the mirror's principal, and it may be this one; add it by hand"
         if reason:
             left.append(EntryChange("=", entry, due=False, reason=f"not carried: {reason}"))
         elif carried is not None:
@@ -289,6 +307,33 @@ def _carried(link: Link, entry: AclEntry) -> tuple[AclEntry | None, str]:
     if not start:
         return None, "with equal names it would be about all topics of the target"
     return entry._replace(pattern="prefixed", name=start), ""
+
+
+def _goes_on(link: Link, entry: AclEntry, carried: AclEntry | None) -> bool:
+    """Returns True if an entry of another link is carried on, as in a chain: names show that it does not come round."""
+    return (
+        carried is not None
+        and entry.resource == "topic"
+        and carried.pattern == "literal"
+        and carried.name != entry.name
+        and not link.guard
+    )
+
+
+def first_entries(wanted: Iterable[AclEntry], found: Collection[AclEntry]) -> list[AclEntry]:
+    """Returns the entries on topics that the target lacks, and where none is about the same topics there."""
+    topics = [entry for entry in found if entry.resource == "topic"]
+    names = {entry.name for entry in topics if entry.pattern == "literal"}
+    prefixes = tuple(entry.name for entry in topics if entry.pattern == "prefixed")
+    if _ANY in names:
+        return []
+    there = frozenset(topics)
+    return [
+        entry
+        for entry in wanted
+        if entry.resource == "topic" and entry not in there
+        if not (entry.pattern == "literal" and entry.name in names) and not entry.name.startswith(prefixes)
+    ]
 
 
 def _shuts_out(entry: AclEntry, users: Collection[str]) -> bool:

@@ -43,6 +43,9 @@ class Side:
     def left_out(self) -> dict[str, Any]:
         return {}
 
+    def differs(self) -> bool:
+        return False
+
     def keep(self) -> tuple[list[tuple[str, str]], None]:
         return [], None
 

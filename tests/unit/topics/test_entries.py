@@ -18,6 +18,7 @@ from eomirror.topics.entries import (
     comparison_of,
     entry_changes,
     entry_id,
+    first_entries,
     wanted_acls,
     wanted_quotas,
 )
@@ -42,10 +43,10 @@ def acl(name: str, operation: str = "Read", **more: str) -> AclEntry:
 
 
 def carried(
-    link: Any, *entries: AclEntry, theirs: Any = (), users: Any = ()
+    link: Any, *entries: AclEntry, theirs: Any = (), users: Any = (), known: bool = True
 ) -> tuple[list[AclEntry], list[str]]:
     """What the target shall have, and the reasons for what it shall not."""
-    wanted, left = wanted_acls(link, entries, theirs=theirs, users=users)
+    wanted, left = wanted_acls(link, entries, theirs=theirs, users=users, known=known)
     return list(wanted), [change.reason for change in left]
 
 
@@ -129,6 +130,36 @@ def test_what_the_reverse_link_has_added_is_not_carried_back() -> None:
     assert wanted_quotas({quota: 1.0}, theirs={entry_id(quota)}, users=()) == {}
 
 
+def test_a_chain_carries_what_another_link_has_added() -> None:
+    """The copy of a copy has a name of its own; prefixed entries and equal names would come round."""
+    rules = [{"type": "topic", "name": ".*", "operation": "any"}]
+    here, prefixed = acl("pay.a"), acl("pay", pattern="prefixed")
+    theirs = {entry_id(here), entry_id(prefixed)}
+    assert carried(link_of(acls=rules), here, prefixed, theirs=theirs) == ([acl("east.pay.a")], [])
+    assert carried(link_of(acls=rules, naming="identity"), here, prefixed, theirs=theirs) == ([], [])
+
+
+def test_a_denial_that_may_be_of_the_mirror_is_named() -> None:
+    """The configuration does not tell the principal of a certificate or a token; what it may do without is carried."""
+    denials = [acl("orders", each, permission="deny") for each in ("Read", "Write", "All", "Describe")]
+    found, reasons = carried(link_of(acls=True), *denials, acl("orders", "Describe"), known=False)
+    assert found == [acl("east.orders", permission="deny"), acl("east.orders", "Describe")]
+    assert ["does not tell the mirror's principal" in each for each in reasons] == [True] * 3
+
+
+def test_the_first_entry_about_a_topic_is_known() -> None:
+    """An open topic is closed by it, also one that a beginning is about."""
+    wanted = [
+        acl("a"), acl("a.b"), acl("a", pattern="prefixed"), acl("c", resource="group"), acl("d", "Write"),
+    ]  # fmt: skip
+    assert first_entries(wanted, []) == [one for one in wanted if one.resource == "topic"]
+    assert first_entries(wanted, [acl("a", "Write"), acl("d", "Write", resource="group")]) == [
+        acl("a.b"), acl("a", pattern="prefixed"), acl("d", "Write"),
+    ]  # fmt: skip
+    assert first_entries(wanted, [acl("a", "Write", pattern="prefixed"), acl("d", "Write")]) == []
+    assert first_entries(wanted, [acl("*", principal="User:x")]) == []
+
+
 def test_quotas_of_addresses_and_of_the_mirror_stay() -> None:
     """An address is another one on another network, and the mirror's own limit is its operator's."""
     app, default = QuotaEntry((("user", "app"),), "r"), QuotaEntry((("client-id", None), ("user", None)), "r")
@@ -189,6 +220,17 @@ def test_our_entry_leaves_as_the_policy_says() -> None:
     assert returned.changes == ()
     assert getattr(returned.notes[entry_id(ENTRY)], "gone_since", None) == 0
     assert differences("acl", {}, {}, own(ENTRY)).notes == {entry_id(ENTRY): None}
+
+
+def test_deletions_are_held_and_the_rest_goes_on() -> None:
+    """No time of absence begins; what is added is added."""
+    gone = acl("east.pay")
+    found = differences("acl", {ENTRY: None}, {gone: None}, own(gone), delay_ms=0)
+    assert [change.sign for change in found.due] == ["+", "-"]
+    held = found.held("it was lost")
+    assert held.due == (EntryChange("+", ENTRY),)
+    assert held.notes.keys() == {entry_id(ENTRY)}
+    assert "it was lost" in held.changes[1].reason
 
 
 def test_a_copy_is_deleted_at_the_second_look() -> None:

@@ -119,6 +119,22 @@ def test_one_bad_topic_of_a_thousand_costs_few_questions() -> None:
     assert source.asked + target.asked < 150
 
 
+def test_a_listing_tells_whether_topics_have_changed() -> None:
+    """Between two refreshes; each change once, and no listing of a source of many topics, which would cost too much."""
+    source = Admin(["t"])
+    made = discovery(source, Admin())
+    made.refresh()
+    assert not made.differs()
+    source.names = ["new", "t"]
+    assert [made.differs(), made.differs()] == [True, False]
+    source.names = ["new"]
+    assert made.differs()
+    source.names = [f"t{number}" for number in range(201)]
+    made.refresh()
+    source.names = ["t0"]
+    assert not made.differs()
+
+
 def test_a_topic_that_is_left_out_again_is_named_again() -> None:
     """Said once for as long as it lasts: the operator who mended it a month ago must hear of it when it is back."""
     source = Admin(["t"], hidden="t")
