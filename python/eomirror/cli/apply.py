@@ -97,8 +97,8 @@ def _seen(discovery: Discovery) -> Plan:
 
     deadline = Deadline(_SEEN_SECONDS)
     plan = discovery.plan()
-    stands = discovery.entries.stands
-    while plan.pending and not deadline.passed and not (stands and stands.problems):
+    kept = discovery.entries.stands
+    while plan.pending and not deadline.passed and not (kept and kept.problems):
         SYSTEM_CLOCK.sleep(_PAUSE_SECONDS)
         plan = discovery.plan()
     return plan

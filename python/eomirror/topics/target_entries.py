@@ -116,6 +116,8 @@ class EntryReader:
         self._told = False
         # topics of which the link has a copy, as far as it has looked; None before it has
         self._mirrored: set[str] | None = None
+        # of those that were absent at the last look: a position, and True if one names another source
+        self._absent: dict[str, tuple[Position, bool]] = {}
         # True if the first entry about a copy may shut out all others; None before it was asked for
         self._everyone: bool | None = None
 
@@ -294,27 +296,31 @@ class EntryReader:
         there = set(names)
         if self._mirrored is not None:
             self._mirrored |= {topic for topic in there if self._link.mirrors(topic)}
-            if self._mirrored <= there:
-                return {}
-        positions = self._last()
-        last = {one.topic: one for one in positions}
-        elsewhere = {one.topic for one in positions if one.source_cluster_id != source_id}
+        if self._mirrored is None or not self._mirrored - there <= self._absent.keys():
+            positions = self._last()
+            elsewhere = {one.topic for one in positions if one.source_cluster_id != source_id}
+            self._mirrored = {one.topic for one in positions}
+            self._absent = {one.topic: (one, one.topic in elsewhere) for one in positions}
+        # a position does not move while its topic is absent
+        self._absent = {topic: self._absent[topic] for topic in self._mirrored - there}
+        if not self._absent:
+            return {}
         # brokers hide topics from a user without rights; asked by name, they tell the missing right
-        described, _ = self._sessions.source.admin.visible_topics(sorted(last.keys() - there))
-        gone = [last[topic] for topic, facts in described.items() if facts is None]
-        copies, _ = self._sessions.target.admin.visible_topics(sorted({one.target_topic for one in gone}))
+        described, _ = self._sessions.source.admin.visible_topics(sorted(self._absent))
+        gone = [self._absent[topic] for topic, facts in described.items() if facts is None]
+        copies, _ = self._sessions.target.admin.visible_topics(sorted({one.target_topic for one, _ in gone}))
         found: dict[CopyEntry, str] = {}
-        for one in gone:
+        for one, other in gone:
             copy = copies.get(one.target_topic)
             if copy is not None and one.target_topic_id and copy.topic_id == one.target_topic_id:
                 entry = CopyEntry(one.target_topic, one.topic, one.target_topic_id)
                 found[entry] = ""
-                if one.topic in elsewhere:
+                if other:
                     found[entry] = _ANOTHER_SOURCE
                 elif self._link.guard or self._link.aggregate:
                     found[entry] = "the copy holds records of other clusters as well"
         # one without a copy is not looked for again
-        self._mirrored = (last.keys() & there) | {entry.topic for entry in found}
+        self._mirrored = (self._mirrored & there) | {entry.topic for entry in found}
         return found
 
 
