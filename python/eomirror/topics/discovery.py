@@ -226,7 +226,11 @@ class Discovery:
             self._source_topics.apply(plan.readers_on_source)
         except QuotaError as error:
             raise self._copies.with_count(error, pairs) from error
-        begun = not plan.first_run and self._copies.topics.has_records(self._names.control_topic)
+        begun = (
+            not plan.first_run
+            and self._copies.topics.has_records(self._names.control_topic)
+            and self.entries.begun()
+        )
         # Topics that the first generation of a link lacks begin at their beginning, despite the link's `start`.
         self._apply_all(plan, pairs, strict=strict, wait=not begun and self._link.start != "earliest")
         if strict or not begun:
@@ -303,7 +307,8 @@ class Discovery:
         # topics that the next run leaves out would later count as new, and begin at their beginning despite the link's
         # `start`.
         state, _, first_run = self._own.compare(brokers=self._copies.brokers)
-        if first_run or not self._copies.topics.has_records(self._names.control_topic):
+        has_records = not first_run and self._copies.topics.has_records(self._names.control_topic)
+        if not (has_records and self.entries.begun()):
             raise refused
         readers, _ = self._compare_readers(
             self._target, mm2_target_topics(self._link, brokers=self._copies.brokers)

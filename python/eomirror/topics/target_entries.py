@@ -19,8 +19,9 @@ from eomirror.errors import AuthorizationError, ClusterError, MirrorError
 from eomirror.kafka.acls import NoAuthorizerError
 from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.kafka.plain_producer import write_records
-from eomirror.records.events import change_events
-from eomirror.records.kept_entries import OwnEntry
+from eomirror.records.control_record import ControlEntry
+from eomirror.records.events import PastEvent, change_events
+from eomirror.records.kept_entries import OwnEntry, TargetComparison
 from eomirror.records.names import INTERNAL_TOPICS, LinkNames
 from eomirror.records.reports import decode_reports
 from eomirror.topics.client_quotas import client_quotas, set_client_quotas
@@ -70,6 +71,9 @@ _EXCLUDES = (
 )
 # right on the target's cluster that a change of a kind of entries needs; one of a topic is the topic's
 _RIGHTS = {"acl": Right("Alter", "cluster"), "quota": Right("AlterConfigs", "cluster")}
+
+# what `eomirror apply` writes to control
+_OF_APPLY = (OwnEntry, TargetComparison, PastEvent)
 
 
 @dataclass
@@ -134,6 +138,13 @@ class EntryReader:
     def own(self) -> dict[tuple[str, str], OwnEntry]:
         """Returns the link's own entries."""
         return self._own(self._sessions.target, self._names.control_topic)
+
+    def begun(self) -> bool:
+        """Returns True if control has other records than those of `eomirror apply`, which may come before any run."""
+        records = CompactedTopicReader(self._sessions.target).records(
+            self._names.control_topic, wait_for_open=False
+        )
+        return any(ControlEntry.of(one.key, one.value).declared not in _OF_APPLY for one in records)
 
     def doubt(self, names: Collection[str], source_id: str, *, due: bool) -> str:
         """
@@ -375,6 +386,10 @@ class TargetEntries:
             return
         self._kept = now
         self.apply(self.compare(names, source_id, running=True))
+
+    def begun(self) -> bool:
+        """As `EntryReader.begun`."""
+        return self._read.begun()
 
     def compare(self, names: Sequence[str], source_id: str, *, running: bool = False) -> EntryPlan:
         """

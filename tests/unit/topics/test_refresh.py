@@ -21,6 +21,7 @@ from eomirror.kafka.cluster_metadata import (
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.diff import AlterConfig
 from eomirror.topics.discovery import Discovery
+from eomirror.topics.target_entries import TargetEntries
 from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
@@ -99,6 +100,12 @@ class Admin:
 
     def close(self) -> None:
         pass
+
+
+@pytest.fixture(autouse=True)
+def _begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records in control are those of a run."""
+    monkeypatch.setattr(TargetEntries, "begun", lambda _: True)
 
 
 def discovery(source: Admin, target: Admin, link: Link = LINK) -> Discovery:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -12,13 +12,18 @@ from eomirror import load_config
 from eomirror.config.rights import ClusterUser, Right, lacking
 from eomirror.errors import ClusterError, MirrorError, UnreachableError
 from eomirror.kafka.cluster_metadata import AclEntry
+from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.kafka.session import LinkSessions
-from eomirror.records.kept_entries import OwnEntry
+from eomirror.records.events import change_events
+from eomirror.records.kept_entries import OwnEntry, TargetComparison
 from eomirror.records.reports import Reports
 from eomirror.topics import target_entries
 from eomirror.topics.entries import EntryPlan, entry_id
 from eomirror.topics.target_entries import EntryReader, TargetEntries
 from support.fakes.clocks import PlayedClock
+
+if TYPE_CHECKING:
+    from eomirror.records.control_record import ControlRecord
 
 WEST = ClusterUser("west", "w:1", "mirror")
 READ = AclEntry("topic", "literal", "orders", "User:app", "*", "Read", "allow")
@@ -379,3 +384,16 @@ def test_entries_of_a_link_that_may_not_be_read_are_a_problem(monkeypatch: pytes
     (problem,) = stands.problems.values()
     assert "--topic 'eomirror.west.east.control'" in problem.fix
     assert site.west.there == {COPY}
+
+
+def test_records_of_apply_are_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it the first run of a link begins where `start` says, as without it."""
+    site = Site(monkeypatch)
+    own = OwnEntry(of="acl", entry=entry_id(COPY)[1], timestamp=1)
+    comparison = TargetComparison(standing=0, command="apply", timestamp=1)
+    records: list[ControlRecord] = [own, comparison, *change_events([("+", "a")], now_ms=1)]
+    there = [SimpleNamespace(key=one.key(), value=one.value()) for one in records]
+    monkeypatch.setattr(CompactedTopicReader, "records", lambda *_, **__: there)
+    assert not site.entries.begun()
+    there.append(SimpleNamespace(key=b'{"kind":"claim"}', value=b"{}"))
+    assert site.entries.begun()
