@@ -21,6 +21,7 @@ from eomirror.config.rights import told
 from eomirror.errors import TopicError
 from eomirror.kafka.cluster_metadata import AclEntry, QuotaEntry
 from eomirror.records.kept_entries import OwnEntry, TargetComparison
+from eomirror.records.names import LinkNames
 from eomirror.topology.filters import internal_reason
 
 if TYPE_CHECKING:
@@ -306,6 +307,8 @@ def _carried(link: Link, entry: AclEntry) -> tuple[AclEntry | None, str]:
     start = naming.beginning("" if entry.name == _ANY else entry.name)
     if not start:
         return None, "with equal names it would be about all topics of the target"
+    if LinkNames(link.state_name).control_topic.startswith(start):
+        return None, "it would be about the link's own topics as well"
     return entry._replace(pattern="prefixed", name=start), ""
 
 

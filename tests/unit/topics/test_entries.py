@@ -130,6 +130,15 @@ def test_what_the_reverse_link_has_added_is_not_carried_back() -> None:
     assert wanted_quotas({quota: 1.0}, theirs={entry_id(quota)}, users=()) == {}
 
 
+def test_a_beginning_that_the_links_own_topics_have_is_not_carried() -> None:
+    """Who may write all that begins with `eo` on the source may not write control on the target."""
+    rules = [{"type": "topic", "name": ".*", "operation": "any"}]
+    given = [acl(name, "Write", pattern="prefixed") for name in ("eo", "eo-", "pay")]
+    found, reasons = carried(link_of(acls=rules, naming="identity"), *given)
+    assert found == given[1:]
+    assert ["the link's own topics" in each for each in reasons] == [True]
+
+
 def test_a_chain_carries_what_another_link_has_added() -> None:
     """The copy of a copy has a name of its own; prefixed entries and equal names would come round."""
     rules = [{"type": "topic", "name": ".*", "operation": "any"}]
