@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from eomirror.driver.outage_records import LaneRecords, OutageRecords, TargetRec
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.driver.taken_link import TakenLink
-from eomirror.errors import StoppedError, SupersededError
+from eomirror.errors import MirrorError, StoppedError, SupersededError
 from eomirror.link.control_watch import CONTROL_SECONDS, ControlWatch
 from eomirror.link.pause import paused_error
 from eomirror.link.standby import Standby
@@ -310,7 +311,7 @@ class LinkThread:
     def _discovery_loop(self) -> None:
         freed = Deadline(_FREED_SECONDS, self._tools.clock)
         while not self._over.wait(REFRESH_SECONDS / 2):
-            self._background.guard("refresh_failed", self._look_for_topics)
+            self._look_for_topics()
             if self._over.wait(REFRESH_SECONDS / 2):
                 return
             self._background.guard("refresh_failed", self._refresh_topics)
@@ -321,8 +322,16 @@ class LinkThread:
                 freed = Deadline(_FREED_SECONDS, self._tools.clock)
 
     def _look_for_topics(self) -> None:
-        if self._taken.discovery.differs():
-            self._refresh_topics()
+        differs: list[bool] = []
+
+        def look() -> None:
+            # the refresh that follows reports an error
+            with suppress(MirrorError):
+                differs.append(self._taken.discovery.differs())
+
+        self._background.guard("topics_not_listed", look)
+        if any(differs):
+            self._background.guard("refresh_failed", self._refresh_topics)
 
     def _refresh_topics(self) -> None:
         self.lanes.add(self._taken.extend(self._records, self._over.is_set))
