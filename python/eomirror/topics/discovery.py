@@ -171,7 +171,7 @@ class Discovery:
         return self.entries.taken(), self.entries.stands
 
     def differs(self) -> bool:
-        """As `SourceTopics.differs`."""
+        """Returns True if the topics of the source have changed; see `SourceTopics.differs`."""
         return self._found.differs()
 
     def prepare(self, *, strict: bool = True, patient: bool = True) -> tuple[AssignedPartition, ...]:

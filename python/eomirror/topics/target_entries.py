@@ -388,7 +388,7 @@ class TargetEntries:
         self.apply(self.compare(names, source_id, running=True))
 
     def begun(self) -> bool:
-        """As `EntryReader.begun`."""
+        """Returns True if a run of the link has begun; see `EntryReader.begun`."""
         return self._read.begun()
 
     def compare(self, names: Sequence[str], source_id: str, *, running: bool = False) -> EntryPlan:
