@@ -11,7 +11,6 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ConfigResource,
     ResourcePatternType,
     ResourceType,
@@ -45,17 +44,12 @@ def guarded(tmp_path: Path) -> Iterator[Guarded]:
         yield pair
 
 
-def admin(pair: Guarded, alias: str) -> AdminClient:
-    """A client that may do everything."""
-    return AdminClient(dict(pair.all(alias)))
-
-
 def entries(pair: Guarded, alias: str, *principals: str) -> set[tuple[str, str, str, str]]:
     """Principal, operation, permission and place of the entries of these principals."""
     any_entry = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
-    found: list[AclBinding] = admin(pair, alias).describe_acls(any_entry).result(30)
+    found: list[AclBinding] = pair.admin(alias).describe_acls(any_entry).result(30)
     return {
         (
             one.principal, one.operation.name, one.permission_type.name,
@@ -87,7 +81,7 @@ def asked(pair: Guarded, *words: str) -> tuple[int, dict[str, Any]]:
 def test_entries_follow_the_source_and_others_stay(guarded: Guarded) -> None:
     """Read-only entries of mirrored topics arrive, and leave with those of the source; no other is touched."""
     guarded.write("orders")
-    east, west = admin(guarded, "east"), admin(guarded, "west")
+    east, west = guarded.admin("east"), guarded.admin("west")
     read, write = AclOperation.READ, AclOperation.WRITE
     deny = AclPermissionType.DENY
     add_acls(
@@ -151,7 +145,7 @@ def test_entries_follow_the_source_and_others_stay(guarded: Guarded) -> None:
 def test_an_operation_without_its_right_is_named_and_the_rest_goes_on(guarded: Guarded) -> None:
     """ACL entries, quotas and settings, one by one; records are mirrored, and a later grant suffices."""
     committed = guarded.write("orders")
-    add_acls(admin(guarded, "east"), [acl("orders", APP, operation=AclOperation.READ)])
+    add_acls(guarded.admin("east"), [acl("orders", APP, operation=AclOperation.READ)])
     guarded.configure(
         {"source": "east", "target": "west", "topics": ["orders"], "acls": True, "quotas": True}
     )
@@ -176,7 +170,7 @@ def test_an_operation_without_its_right_is_named_and_the_rest_goes_on(guarded: G
     assert "lacks Alter on cluster" in status["comparison"]["problems"]["acls"], status["comparison"]
 
     setting = ConfigResource(ResourceType.TOPIC, "orders", {"retention.ms": "7200000"})
-    admin(guarded, "east").alter_configs([setting])[setting].result(30)
+    guarded.admin("east").alter_configs([setting])[setting].result(30)
     code, link = asked(guarded, "apply")
     assert code == 3, link
     guarded.grant(left)
@@ -185,14 +179,14 @@ def test_an_operation_without_its_right_is_named_and_the_rest_goes_on(guarded: G
     assert code == 0, link
     assert entries(guarded, "west", APP) == {(APP, "READ", "ALLOW", "TOPIC LITERAL east.orders")}
     copy = ConfigResource(ResourceType.TOPIC, "east.orders")
-    found = admin(guarded, "west").describe_configs([copy])[copy].result(30)
+    found = guarded.admin("west").describe_configs([copy])[copy].result(30)
     assert found["retention.ms"].value == "7200000"
 
 
 def test_rights_go_both_ways_and_end_where_they_began(guarded: Guarded) -> None:
     """Group entries of equal names, and prefixed ones: what one link has added the other does not carry back."""
     guarded.write("orders")
-    east, west = admin(guarded, "east"), admin(guarded, "west")
+    east, west = guarded.admin("east"), guarded.admin("west")
     group, prefixed = ResourceType.GROUP, ResourcePatternType.PREFIXED
     here = acl("app-", APP, operation=AclOperation.READ, kind=group, pattern=prefixed)
     there = acl("local", LOCAL, operation=AclOperation.READ, kind=group)
@@ -277,7 +271,7 @@ def test_a_copy_leaves_with_its_topic_as_the_policy_says(guarded: Guarded) -> No
     granted(guarded)
     code, _, said = guarded.command("run", "--until", "caught-up")
     assert code == 0, said
-    admin(guarded, "east").delete_topics(["orders"])["orders"].result(30)
+    guarded.admin("east").delete_topics(["orders"])["orders"].result(30)
     wait_for(lambda: "orders" not in guarded.topics("east"), 20)
 
     guarded.configure(link)

@@ -255,7 +255,8 @@ def wanted_acls(
     left: list[EntryChange] = []
     for entry in entries:
         selected = _selected(link, entry)
-        if selected is None:
+        if selected is None or (selected.permission == "allow" and selected.principal in users):
+            # the mirror grants itself nothing; its rights are what `plan --acls` prints
             continue
         carried, reason = _carried(link, selected)
         if entry_id(entry) in theirs and not _goes_on(link, selected, carried):

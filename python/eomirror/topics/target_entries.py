@@ -79,7 +79,7 @@ _OF_APPLY = (OwnEntry, TargetComparison, PastEvent)
 @dataclass
 class _Sides:
     """
-    What one comparison has read.
+    Holds the entries of both sides, as one comparison has read them.
 
     Attributes:
         wanted: Entries that the target shall have, by kind.
@@ -224,7 +224,7 @@ class EntryReader:
             there = self._sessions.target.admin.acls.entries()
         except AuthorizationError as error:
             # what reads suffices to see what is missing, and not to add it
-            raise self._lacking("acl") from error
+            raise self.lacking("acl") from error
         if there is None:
             raise NoAuthorizerError(
                 f"{self._sessions.target.admin.name} has no authorizer, so it takes no ACL entries",
@@ -237,9 +237,9 @@ class EntryReader:
         try:
             return client_quotas(self._sessions.target)
         except AuthorizationError as error:
-            raise self._lacking("quota") from error
+            raise self.lacking("quota") from error
 
-    def _lacking(self, of: str) -> AuthorizationError:
+    def lacking(self, of: str) -> AuthorizationError:
         """Returns the error of a kind of entries whose right on the target is missing."""
         return lacking(f"{of} entries: ", self._sessions.target.admin.account, [_RIGHTS[of]])
 
@@ -533,12 +533,12 @@ class TargetEntries:
 
     def _allowed(self, due: Sequence[EntryChange], problems: dict[str, MirrorError]) -> list[EntryChange]:
         """Returns the changes whose right on the target's cluster the mirror has; adds an error for the others."""
-        acls = self._sessions.target.admin.acls
         barred = set()
         for of, right in _RIGHTS.items():
             if any(entry_kind(change.entry) == of for change in due):
                 try:
-                    acls.need(acls.described(), right, f"change {of} entries")
+                    if self._sessions.target.admin.missing_rights([right])[0]:
+                        raise self._read.lacking(of)
                 except MirrorError as error:
                     problems[f"{of}s"] = error
                     barred.add(of)

@@ -70,10 +70,16 @@ class Guarded:
     def __init__(self, folder: Path, east: LocalCluster, west: LocalCluster) -> None:
         self.clusters = {"east": east, "west": west}
         self.folder = folder
+        # a client that is collected ends its requests
+        self._admins = {alias: AdminClient(dict(self.all(alias))) for alias in self.clusters}
 
     def all(self, alias: str) -> dict[str, str]:
         """Properties of a client that may do everything."""
         return self.clusters[alias].client_properties
+
+    def admin(self, alias: str) -> AdminClient:
+        """A client that may do everything."""
+        return self._admins[alias]
 
     def configure(self, *links: dict[str, Any], **defaults: Any) -> None:
         """Writes the configuration."""
@@ -119,10 +125,10 @@ class Guarded:
         return list(dict.fromkeys(found))
 
     def _each(self, lines: Sequence[str], change: Callable[[AdminClient, list[AclBinding]], None]) -> None:
-        for cluster in self.clusters.values():
+        for alias, cluster in self.clusters.items():
             address = cluster.client_properties_of("mirror")["bootstrap.servers"]
             made = [entry for line in lines for server, entry in [binding_of(line)] if server == address]
-            change(AdminClient(dict(cluster.client_properties)), made)
+            change(self.admin(alias), made)
 
     def write(self, topic: str, seed: int = 1) -> Any:
         """Creates a topic on east and writes to it."""
@@ -137,7 +143,7 @@ class Guarded:
 
     def topics(self, alias: str) -> set[str]:
         """All topics of a cluster, internal ones included."""
-        return set(AdminClient(dict(self.all(alias))).list_topics(timeout=10).topics)
+        return set(self.admin(alias).list_topics(timeout=10).topics)
 
 
 @contextmanager

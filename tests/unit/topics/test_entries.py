@@ -51,13 +51,13 @@ def carried(
 
 
 def test_the_profile_of_mirrormaker_2() -> None:
-    """Literal entries of mirrored topics: no write, all as read, denials and the rest as they are."""
+    """Literal entries of mirrored topics: no write, all as read, denials as they are; none for the mirror itself."""
     given = [
         acl("orders"), acl("orders", "Write"), acl("pay.a", "All"), acl("orders", "All", permission="deny"),
         acl("orders", "Describe", host="10.0.0.1"), acl("other"), acl("pay", pattern="prefixed"), acl("*"),
-        acl("orders", resource="group"),
+        acl("orders", resource="group"), acl("orders", principal="User:mirror"),
     ]  # fmt: skip
-    assert carried(link_of(acls=True), *given) == (
+    assert carried(link_of(acls=True), *given, users=["User:mirror"]) == (
         [
             acl("east.orders"), acl("east.pay.a"), acl("east.orders", "All", permission="deny"),
             acl("east.orders", "Describe", host="10.0.0.1"),

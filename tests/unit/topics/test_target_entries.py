@@ -43,13 +43,6 @@ class Acls:
     def entries(self) -> tuple[AclEntry, ...]:
         return tuple(sorted(self.there))
 
-    def described(self) -> None:
-        pass
-
-    def need(self, _: None, right: Right, doing: str) -> None:
-        if not self.may:
-            raise lacking(f"{doing}: ", WEST, [right])
-
     def add(self, entries: list[AclEntry]) -> dict[AclEntry, MirrorError]:
         self.story += [f"add {entry.name}" for entry in entries]
         self.there |= set(entries) - self.refused.keys()
@@ -83,6 +76,9 @@ class Admin:
         # True if topics are open to the mirror without an entry about them
         self.open = False
         self.settings: dict[str, Any] | None = {}
+
+    def missing_rights(self, asked: list[Right]) -> tuple[set[Right], list[Right]]:
+        return set() if self.acls.may else set(asked), []
 
     def describe_cluster(self) -> Any:
         return SimpleNamespace(cluster_id=self.cluster_id)
