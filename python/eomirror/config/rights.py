@@ -229,12 +229,14 @@ class NeededRight(NamedTuple):
         right: The right.
         purpose: What it is for.
         optional: True if the link runs without it, and reports what it cannot keep alike on its target.
+        least: Rights that an optional one implies, and without which the link does not run.
     """
 
     account: ClusterUser
     right: Right
     purpose: str
     optional: bool = False
+    least: tuple[Right, ...] = ()
 
     @property
     def plain(self) -> dict[str, str]:
@@ -263,7 +265,8 @@ def needed_rights(config: Config, links: Iterable[Link], *, principal: str = "")
         if not wider and not any(
             each.right == need.right and _place(each.account) == _place(need.account) for each in kept
         ):
-            kept.append(need)
+            least = {one.right: None for one in same if need.right.covers(one.right) and not one.optional}
+            kept.append(need._replace(least=tuple(least)) if need.optional else need)
     return tuple(sorted(kept, key=lambda need: list(accounts).index(need.account.cluster)))
 
 

@@ -99,17 +99,22 @@ def missing_rights(config: Config, link: Link, sessions: LinkSessions) -> tuple[
         link.target: {"topic": [*copies, *own], "group": groups, "transactional-id": ids},
     }
     needed = needed_rights(config, [link])
-    missing: set[NeededRight] = set()
+    missing: set[tuple[NeededRight, Right]] = set()
     for alias, session in ((link.source, sessions.source), (link.target, sessions.target)):
-        asked: dict[Right, NeededRight] = {}
+        asked: dict[Right, tuple[NeededRight, Right]] = {}
         for need in needed:
             if need.account.cluster != alias:
                 continue
-            for name in _asked_names(need.right, known[alias].get(need.right.resource, [])):
-                asked[Right(need.right.operation, need.right.resource, name)] = need
+            for wanted in (*need.least, need.right):
+                for name in _asked_names(wanted, known[alias].get(wanted.resource, [])):
+                    asked[Right(wanted.operation, wanted.resource, name)] = need, wanted
         lacked, others = session.admin.missing_rights(list(asked))
         missing |= {asked[right] for right in lacked | _lacked(session, others)}
-    return tuple(need for need in needed if need in missing)
+    return tuple(
+        need._replace(optional=False) if any((need, one) in missing for one in need.least) else need
+        for need in needed
+        if (need, need.right) in missing
+    )
 
 
 def _lacked(session: ClusterSession, rights: Sequence[Right]) -> set[Right]:

@@ -128,6 +128,15 @@ def test_no_right_implies_another(loaded: Any) -> None:
             assert not (same and one.right.covers(two.right)), (one, two)
 
 
+def test_a_right_that_the_link_can_do_without_names_what_it_cannot(loaded: Any) -> None:
+    """Settings of copies are read in any case, and changed if that is allowed."""
+    needed = needed_rights(loaded(link("orders")), loaded(link("orders")).links)
+    copy = Right("AlterConfigs", "topic", "east.orders")
+    [altered] = [need for need in needed if need.right == copy]
+    assert (altered.optional, altered.least) == (True, (copy._replace(operation="DescribeConfigs"),))
+    assert [need for need in needed if need.optional] == [altered]
+
+
 def test_the_command_has_address_principal_and_pattern(loaded: Any) -> None:
     """Without a login the user is ANONYMOUS; a certificate's name is not known from the file."""
     plain = loaded(link("pay\\..*")).clusters["east"]
