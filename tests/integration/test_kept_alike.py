@@ -131,11 +131,7 @@ def test_entries_follow_the_source_and_others_stay(guarded: Guarded) -> None:
     assert entries(guarded, "west", *everyone) == {("User:out", "WRITE", "DENY", place)} | by_hand
 
     code, out, said = guarded.command("events", "-o", "json")
-    texts = [
-        event["text"]
-        for event in json.loads(out)["events"]
-        if event["kind"] == "target"
-    ]
+    texts = [event["text"] for event in json.loads(out)["events"] if event["kind"] == "target"]
     assert f"+ allow {APP} Read on topic east.orders" in texts, (out, said)
     assert f"- allow {APP} Read on topic east.orders" in texts
     assert any(text.startswith("+ topic east.orders") for text in texts)
