@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 from support.clusters.guarded import acl, add_acls, delete_acls
 from support.clusters.guarded_pair import guarded_pair
 from support.clusters.quotas import client_quotas, set_quota
+from support.links.link import alter_topic
 from support.links.moving.java import java_gateway
 from support.traffic.records import wait_for
 
@@ -170,8 +171,7 @@ def test_an_operation_without_its_right_is_named_and_the_rest_goes_on(guarded: G
     (status,) = json.loads(out)["links"]
     assert "lacks Alter on cluster" in status["comparison"]["problems"]["acls"], status["comparison"]
 
-    setting = ConfigResource(ResourceType.TOPIC, "orders", {"retention.ms": "7200000"})
-    guarded.admin("east").alter_configs([setting])[setting].result(30)
+    alter_topic(guarded.all("east"), "orders", retention_ms="7200000")
     code, link = asked(guarded, "apply")
     assert code == 3, link
     guarded.grant(left)
