@@ -81,7 +81,7 @@ pub use network::{Network, Throttled, Traffic, wait, wait_unless};
 pub use oauth::{Token, TokenSource};
 pub use properties::{Disposition, Properties, disposition};
 pub use protocol::IsolationLevel;
-pub use quotas::{ClientQuota, QuotaChange, QuotaEntity};
+pub use protocol::client_quotas::{ClientQuota, QuotaChange, QuotaEntity};
 pub use rights::AskedRight;
 pub use secret::Secret;
 pub use topic::{TopicId, TopicPartition};

@@ -6,30 +6,9 @@ use std::time::Instant;
 use crate::client::Client;
 use crate::error::Error;
 use crate::protocol::Request;
-use crate::protocol::client_quotas::{AlterClientQuotas, DescribeClientQuotas};
-
-/// An entity: pairs of its type (`user`, `client-id`, `ip`) and its name, `None` for the default entity.
-pub type QuotaEntity = Vec<(String, Option<String>)>;
-
-/// A quota that is set on an entity.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ClientQuota {
-    /// The entity.
-    pub entity: QuotaEntity,
-    /// Name of the quota, such as `producer_byte_rate`.
-    pub key: String,
-    /// Its value.
-    pub value: f64,
-}
-
-/// A quota to set on an entity, or to remove from it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct QuotaChange {
-    /// Name of the quota.
-    pub key: String,
-    /// The new value; `None` to remove it.
-    pub value: Option<f64>,
-}
+use crate::protocol::client_quotas::{
+    AlterClientQuotas, ClientQuota, DescribeClientQuotas, QuotaChange, QuotaEntity,
+};
 
 impl Client {
     /// Returns all quotas that are set: needs `DescribeConfigs` on the cluster.

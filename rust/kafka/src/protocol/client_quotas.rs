@@ -1,10 +1,31 @@
 //! `DescribeClientQuotas` and `AlterClientQuotas` (KIP-546).
 
-use crate::error_code::ErrorCode;
-use crate::quotas::{ClientQuota, QuotaChange, QuotaEntity};
-
 use super::{Api, Request};
+use crate::error_code::ErrorCode;
 use crate::wire::{DecodeError, Reader, Writer};
+
+/// An entity: pairs of its type (`user`, `client-id`, `ip`) and its name, `None` for the default entity.
+pub type QuotaEntity = Vec<(String, Option<String>)>;
+
+/// A quota that is set on an entity.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientQuota {
+    /// The entity.
+    pub entity: QuotaEntity,
+    /// Name of the quota, such as `producer_byte_rate`.
+    pub key: String,
+    /// Its value.
+    pub value: f64,
+}
+
+/// A quota to set on an entity, or to remove from it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QuotaChange {
+    /// Name of the quota.
+    pub key: String,
+    /// The new value; `None` to remove it.
+    pub value: Option<f64>,
+}
 
 /// Asks a broker for all quotas that are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,9 +166,8 @@ mod tests {
     use kafka_protocol::protocol::StrBytes;
 
     use super::super::{oracle, read_throttled};
-    use super::{AlterClientQuotas, DescribeClientQuotas};
+    use super::{AlterClientQuotas, ClientQuota, DescribeClientQuotas, QuotaChange, QuotaEntity};
     use crate::error_code::ErrorCode;
-    use crate::quotas::{ClientQuota, QuotaChange, QuotaEntity};
 
     fn entity() -> QuotaEntity {
         vec![
