@@ -24,8 +24,10 @@ __all__ = [
     "Transform",
     "Witness",
     "__version__",
+    "alter_client_quotas",
     "build_profile",
     "decode_offset_map",
+    "describe_client_quotas",
     "digest_behind",
     "encode_offset_map",
     "key_partition",
@@ -1359,4 +1361,41 @@ def key_partition(key: bytes, partitions: int) -> int:
 
     Raises:
         ValueError: ``partitions`` is not positive.
+    """
+
+def describe_client_quotas(
+    properties: dict[str, str], tokens: _Tokens | None, seconds: float
+) -> list[tuple[list[tuple[str, str | None]], str, float]]:
+    """
+    All client quotas that are set (KIP-546): entity, name of the quota, value.
+
+    An entity is a list of its types (``user``, ``client-id``, ``ip``) with their names; None is the default entity.
+
+    Args:
+        properties: As of a `HangingTransactionClient`.
+        tokens: As of a `PlaneReader`.
+        seconds: Maximum time.
+
+    Raises:
+        AuthorizationError: DescribeConfigs on the cluster is missing.
+        MirrorError: No broker answers, or it refuses us.
+    """
+
+def alter_client_quotas(
+    properties: dict[str, str],
+    tokens: _Tokens | None,
+    changes: Sequence[tuple[Sequence[tuple[str, str | None]], str, float | None]],
+    seconds: float,
+) -> list[tuple[list[tuple[str, str | None]], str]]:
+    """
+    Set and remove client quotas; the entities that the broker refuses, each with its text.
+
+    Args:
+        properties: As of a `HangingTransactionClient`.
+        tokens: As of a `PlaneReader`.
+        changes: Entity, name of the quota, and its value; None removes it.
+        seconds: Maximum time.
+
+    Raises:
+        MirrorError: No broker answers, or it refuses us.
     """

@@ -82,6 +82,14 @@ class FakeLink:
         """As `Discovery.left_out`."""
         return {}
 
+    def differs(self) -> bool:
+        """As `Discovery.differs`."""
+        return False
+
+    def keep(self) -> tuple[list[tuple[str, str]], None]:
+        """As `Discovery.keep`."""
+        return [], None
+
     def goals(self, **_: object) -> dict[SourcePartition, int]:
         """As `Discovery.goals`."""
         return {item.source: self.goal for item in self.partitions}

@@ -27,6 +27,8 @@ from eomirror.lane.spec import Ending
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from eomirror.lane.spec import AssignedPartition
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
@@ -185,12 +187,29 @@ def test_rights_that_are_missing_fail_a_run_that_is_to_catch_up(user_context: An
     assert "lacks Write" in str(run.error)
 
 
+class ListedLink(FakeLink):
+    """Only the refresh that follows a listing of changed topics finds partitions."""
+
+    looked = False
+
+    def differs(self) -> bool:
+        """As `Discovery.differs`."""
+        self.looked = True
+        return True
+
+    def refresh(self) -> tuple[AssignedPartition, ...]:
+        """As `Discovery.refresh`."""
+        looked, self.looked = self.looked, False
+        return super().refresh() if looked else ()
+
+
+@pytest.mark.parametrize("made", [FakeLink, ListedLink], ids=["by a refresh", "by a listing"])
 def test_a_new_partition_reaches_its_lane_and_disturbs_no_other(
-    user_context: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+    made: type[FakeLink], user_context: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The running attempt adopts it; no lane is restarted; the next epoch has it in its spec."""
     monkeypatch.setattr(links_module, "REFRESH_SECONDS", 0.3)
-    fake = FakeLink()
+    fake = made()
     with Run(fake_lanes.steady, {"east->west": fake}, links=[link(epoch=8)], spark=user_context) as run:
         run.wait_for(lambda: len(notes(folder, "begin")) == 2)
         fake.partitions = [*fake.partitions, assigned("orders", 5)]

@@ -36,7 +36,7 @@ class Discovery:
 @pytest.fixture(autouse=True)
 def _all_rights(monkeypatch: pytest.MonkeyPatch) -> None:
     """No broker is asked for rights."""
-    monkeypatch.setattr(rights, "refuse_missing_rights", lambda *_: None)
+    monkeypatch.setattr(rights, "refuse_missing_rights", lambda *_: ())
 
 
 def plan(path: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, str]:

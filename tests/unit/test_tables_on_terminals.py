@@ -55,6 +55,7 @@ PLAN = f"""
 from types import SimpleNamespace as N
 from eomirror.cli.plan import _draw
 from eomirror.topics.diff import CreateTopic
+from eomirror.topics.entries import EntryPlan
 def create(name):
     return CreateTopic(name=name, partitions=3, replication_factor=1,
                        configs={{"cleanup.policy": "delete", "retention.ms": "604800000"}})
@@ -62,7 +63,7 @@ names = ("orders", "{LONG}")
 link = N(name="east->west", source="east", topics=names, remark="")
 _draw(link, N(targets={{name: f"east.{{name}}" for name in names}}, cluster_ids=("x" * 22, "y" * 22),
       state=(create("eomirror.east.west.control"),), readers=(), readers_on_source=(), drifts=(),
-      left_out={{}}, awaited={{}}, unmatched=lambda _: (),
+      left_out={{}}, awaited={{}}, unmatched=lambda _: (), entries=EntryPlan(),
       changes={{name: (create(f"east.{{name}}"),) for name in names}}), settings=False)
 """
 #: Result, words that end a row, numbers that must stand whole, and rows.

@@ -25,7 +25,8 @@ _GROUPS = {
     "Mirror": {
         "init": ("eomirror.cli.init:init", "Write a commented configuration."),
         "check": ("eomirror.cli.check:check", "Report every fault of a configuration, without connecting."),
-        "plan": ("eomirror.cli.plan:plan", "Show the topics and settings that `run` would create or change."),
+        "plan": ("eomirror.cli.plan:plan", "Show what `run` would create, change and delete on the target."),
+        "apply": ("eomirror.cli.apply:apply", "Carry out what `plan` shows, without mirroring records."),
         "run": ("eomirror.cli.run:run", "Mirror until stopped, until caught up, or for a given time."),
         "backfill": (
             "eomirror.cli.backfill:backfill",

@@ -1,9 +1,9 @@
-"""``eomirror plan``: shows the topics and settings that `run` would create or change; changes nothing."""
+"""``eomirror plan``: shows what `run` and `apply` would create, change and delete; changes nothing."""
 
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,18 +18,23 @@ from eomirror.cli.render import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from eomirror.config import Config, Link
     from eomirror.config.rights import NeededRight
     from eomirror.errors import MirrorError
+    from eomirror.kafka.session import LinkSessions
     from eomirror.topics.diff import Change
+    from eomirror.topics.discovery import Discovery
+    from eomirror.topics.entries import EntryChange
     from eomirror.topics.expected_copy import ExpectedCopy
     from eomirror.topics.plan import Plan
 
-__all__ = ["plan"]
+__all__ = ["Planned", "change_row", "draw_stands", "plan", "planned", "stands"]
 
 _TOPICS_SHOWN = 30
+_DIFFERS = 3
+_ACTIONS = {"+": "add", "~": "change", "-": "delete", "=": "leave"}
 
 
 @click.command(epilog="Example: eomirror plan mirror.yaml -o json")
@@ -50,7 +55,10 @@ def plan(
     output: str | None,
 ) -> int:
     """
-    Connect to the clusters of CONFIG and show the topics and settings that `run` would create or change.
+    Connect to the clusters of CONFIG and show what `run`, or `apply`, would create (+), change (~) and delete (-).
+
+    Of topics, partitions and settings, and with the settings acls, quotas and deletions of ACL entries, client quotas
+    and copies whose topic is gone on the source.  What another hand has made on the target stays.
 
     Also lets the brokers validate names and settings, and names all rights that `run`, `verify` and the failover
     commands lack.  Creates and changes nothing.  A link that cannot run is shown with the reason, beside the others.
@@ -60,7 +68,7 @@ def plan(
     much a run would copy, and from which offset.  Records are an upper bound, because markers and aborted records have
     offsets, too; bytes are an estimate by the size of the logs on the source's disks.
 
-    Exit codes: 0 all links can run, also with topics that leave, 1 a link cannot, 78 the configuration is refused.
+    Exit codes: 0 there is nothing to change, 3 there is, 1 a link cannot run, 78 the configuration is refused.
     """
     from eomirror.config import load_config
     from eomirror.config.rights import needed_rights
@@ -71,9 +79,9 @@ def plan(
     if acls:
         return _print_rights(needed_rights(loaded, chosen, principal=principal), output)
     unused = loaded.unused_clusters
-    plans = list(_plans(loaded, chosen))
+    plans = list(planned(loaded, chosen, lambda discovery, _: discovery.plan(), copy=True))
     structured = [
-        _problem(link, found) if isinstance(found, MirrorError) else _structured(link, *found)
+        _problem(link, found) if isinstance(found, MirrorError) else _structured(link, found)
         for link, found in plans
     ]
 
@@ -87,20 +95,48 @@ def plan(
             if isinstance(found, MirrorError):
                 _draw_problem(link, found)
             else:
-                _draw(link, *found, settings=settings)
+                _draw(link, found.plan, found.copy, settings=settings)
+                draw_stands(found)
         for alias in unused:
             stdout_console().print(f"note: no link uses cluster {escape(alias)}")
 
     print_result(output, {"links": structured, "unused_clusters": list(unused)}, draw)
     if isinstance(alone, MirrorError):
         raise alone
-    return max(found.exit_code if isinstance(found, MirrorError) else 0 for _, found in plans)
+    codes = [found.exit_code for _, found in plans if isinstance(found, MirrorError)]
+    if codes:
+        return max(codes)
+    return _DIFFERS if any(isinstance(found, Planned) and found.plan.pending for _, found in plans) else 0
 
 
-def _plans(
-    config: Config, chosen: Sequence[Link]
-) -> Iterator[tuple[Link, tuple[Plan, ExpectedCopy | None] | MirrorError]]:
-    """Yields each link with its plan, or with the error that keeps it from running."""
+class Planned(NamedTuple):
+    """
+    Plan of a link.
+
+    Attributes:
+        copy: Topics that a run would copy; None if that is not asked for.
+        lacking: Missing rights without which the link runs.
+    """
+
+    plan: Plan
+    copy: ExpectedCopy | None = None
+    lacking: Sequence[NeededRight] = ()
+
+
+def planned(
+    config: Config,
+    chosen: Sequence[Link],
+    ask: Callable[[Discovery, LinkSessions], Plan],
+    *,
+    copy: bool = False,
+) -> Iterator[tuple[Link, Planned | MirrorError]]:
+    """
+    Yields each link with its plan, or with the error that keeps it from running.
+
+    Args:
+        ask: Returns the plan of a discovery, with the connections of the link.
+        copy: True to look for the topics that a run would copy.
+    """
     from eomirror.errors import MirrorError
     from eomirror.kafka.reachability import clusters_of, unreachable_clusters
 
@@ -111,12 +147,14 @@ def _plans(
             for alias in (link.source, link.target):
                 if alias in unreachable:
                     raise unreachable[alias]
-            yield link, _plan_of(config, link)
+            yield link, _plan_of(config, link, ask, copy=copy)
         except MirrorError as error:
             yield link, error
 
 
-def _plan_of(config: Config, link: Link) -> tuple[Plan, ExpectedCopy | None]:
+def _plan_of(
+    config: Config, link: Link, ask: Callable[[Discovery, LinkSessions], Plan], *, copy: bool
+) -> Planned:
     from eomirror.kafka.session import link_sessions
     from eomirror.link.planned_copy import planned_copy
     from eomirror.link.state import link_discovery
@@ -124,9 +162,9 @@ def _plan_of(config: Config, link: Link) -> tuple[Plan, ExpectedCopy | None]:
 
     source, target = config.clusters[link.source], config.clusters[link.target]
     with closing(link_sessions(link, source, target, "plan")) as sessions:
-        refuse_missing_rights(config, link, sessions)
-        found = link_discovery(link, *sessions, clusters=config.clusters).plan()
-        return found, planned_copy(link, found, sessions)
+        lacking = refuse_missing_rights(config, link, sessions)
+        found = ask(link_discovery(link, *sessions, clusters=config.clusters), sessions)
+        return Planned(found, planned_copy(link, found, sessions) if copy else None, lacking)
 
 
 def _print_rights(needed: Sequence[NeededRight], output: str | None) -> int:
@@ -147,7 +185,8 @@ def _problem(link: Link, error: MirrorError) -> dict[str, Any]:
     }
 
 
-def _structured(link: Link, plan_: Plan, copy: ExpectedCopy | None) -> dict[str, Any]:
+def _structured(link: Link, found: Planned) -> dict[str, Any]:
+    plan_, copy = found.plan, found.copy
     return {
         "name": link.name,
         "source": {"cluster": link.source, "id": plan_.cluster_ids[0]},
@@ -158,7 +197,12 @@ def _structured(link: Link, plan_: Plan, copy: ExpectedCopy | None) -> dict[str,
         "topics": dict(sorted(plan_.targets.items())),
         "dropped": [] if copy is None else [one.as_dict() for one in copy.dropped],
         "copy": None if copy is None else copy.as_dict(),
-        "changes": [_row(*each)[0] for each in _all_changes(plan_)],
+        "differs": plan_.pending,
+        "changes": [
+            *(_row(*each)[0] for each in _all_changes(plan_)),
+            *(change_row(each) for each in plan_.entries.diff.changes),
+        ],
+        **stands(found),
         "unmatched_patterns": plan_.unmatched(link.topics),
         "awaited": [{"topic": topic, "fix": fix} for topic, fix in plan_.awaited.items()],
         "left_out": [{"reason": reason, "topics": list(topics)} for reason, topics in plan_.left_out.items()],
@@ -166,6 +210,35 @@ def _structured(link: Link, plan_: Plan, copy: ExpectedCopy | None) -> dict[str,
             {"topic": drift.topic, "setting": drift.setting, "wanted": drift.wanted, "found": drift.found}
             for drift in plan_.drifts
         ],
+    }
+
+
+def stands(found: Planned) -> dict[str, Any]:
+    """Returns what stands in the way of keeping the target alike, as plain values."""
+    entries = found.plan.entries
+    return {
+        "problems": [{"what": what, **error.as_dict()} for what, error in sorted(entries.problems.items())],
+        "lacking_rights": [need.plain for need in found.lacking],
+        "missing_users": [user._asdict() for user in entries.users],
+    }
+
+
+def change_row(change: EntryChange) -> dict[str, Any]:
+    """Returns the difference of an entry as plain values."""
+    from eomirror.topics.entries import entry_kind
+
+    entry: dict[str, Any] = change.entry._asdict()
+    if "entity" in entry:
+        entry["entity"] = dict(entry["entity"])
+    return {
+        "sign": change.sign,
+        "action": _ACTIONS[change.sign],
+        "what": entry_kind(change.entry),
+        "entry": entry,
+        "value": change.value,
+        "before": change.before,
+        "due": change.due,
+        "reason": change.reason or None,
     }
 
 
@@ -213,9 +286,24 @@ def _row(source: str | None, change: Change) -> tuple[dict[str, Any], str]:
         )
     else:
         what = f"not mirrored: {change.reason}; fix: {change.fix}"
-        refusal = {"action": "refuse", "source": source, "reason": change.reason, "fix": change.fix}
+        refusal = {
+            "sign": "!",
+            "action": "refuse",
+            "what": "topic",
+            "source": source,
+            "reason": change.reason,
+            "fix": change.fix,
+        }
         return refusal, what
-    return {"action": action, "source": source, "topic": change.name, **more}, what
+    sign = {"create": "+", "leave": "=", "keep": "="}.get(action, "~")
+    return {
+        "sign": sign,
+        "action": action,
+        "what": "topic",
+        "source": source,
+        "topic": change.name,
+        **more,
+    }, what
 
 
 def _partitions(count: int) -> str:
@@ -300,7 +388,36 @@ def _draw_not_mirrored(link: Link, plan_: Plan) -> None:
         )
 
 
+def draw_stands(found: Planned) -> None:
+    """Draws what stands in the way of keeping the target alike."""
+    console, entries = stdout_console(), found.plan.entries
+    lines = [(f"{what}: {error.message}", error.fix) for what, error in sorted(entries.problems.items())]
+    lines += [
+        (f"{need.right} of cluster {need.account} is missing, to {need.purpose}", need.plain["command"])
+        for need in found.lacking
+        if not any(need.plain["command"] in error.fix for error in entries.problems.values())
+    ]
+    for text, fix in lines:
+        console.print(
+            f"[yellow]not kept alike[/]: {escape(text)}" + (f"\n  fix: {escape(fix)}" if fix else ""),
+            highlight=False,
+            soft_wrap=True,
+        )
+    if entries.users:
+        users = ", ".join(
+            f"{user.name} ({user.mechanism}, {user.iterations} iterations)" for user in entries.users
+        )
+        console.print(
+            f"[yellow]missing users[/]: {escape(users)}; no request tells their passwords: create them on the target "
+            "with kafka-configs.sh --alter --add-config SCRAM-SHA-256=[password=...]",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
 def _draw(link: Link, plan_: Plan, copy: ExpectedCopy | None = None, *, settings: bool) -> None:
+    from eomirror.topics.entries import entry_kind
+
     console = stdout_console()
     count = len(plan_.targets)
     console.print(
@@ -311,13 +428,22 @@ def _draw(link: Link, plan_: Plan, copy: ExpectedCopy | None = None, *, settings
         console.print(escape(link.remark))
     rows = [
         {
-            "action": row["action"],
+            "action": f"{row['sign']} {row['action']}",
             "topic": row.get("topic", source or ""),
             "source": source or "-",
             "what": what,
         }
         for source, change in _all_changes(plan_)
         for row, what in [_row(source, change)]
+    ]
+    rows += [
+        {
+            "action": f"{change.sign} {_ACTIONS[change.sign]}",
+            "topic": entry_kind(change.entry),
+            "source": "-",
+            "what": change.text,
+        }
+        for change in plan_.entries.diff.changes
     ]
     print_table(console, rows, whole=["action"], optional=["source"], words=["what"])
     if not rows:

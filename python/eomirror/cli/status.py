@@ -245,6 +245,7 @@ def _draw_reports(console: Console, item: LinkStatus) -> None:
             console.print(
                 "  fix: eomirror verify CONFIG shows the records; see the runbook of EomirrorVerifyDiffers"
             )
+    _draw_alike(console, item, now_ms)
     if (tail := item.tail) is not None:
         colour = "green" if tail.outcome == "equal" else "red"
         console.print(
@@ -255,6 +256,24 @@ def _draw_reports(console: Console, item: LinkStatus) -> None:
         result = "passed" if drill.passed else "[red]failed[/red]"
         where = f" at the stage {escape(drill.stage)}" if drill.stage else ""
         console.print(f"the last drill {result}{where}, {_ago(drill.timestamp, now_ms)}")
+
+
+def _draw_alike(console: Console, item: LinkStatus, now_ms: int) -> None:
+    """Draws what was changed on the target last, and what stands."""
+    if (alike := item.comparison) is None:
+        return
+    for what, reason in sorted(alike.problems.items()):
+        console.print(f"[yellow]not kept alike[/]: {escape(f'{what}: {reason}')}", soft_wrap=True)
+    if alike.standing:
+        console.print(
+            f"{human_things(alike.standing, 'difference')} of ACL entries, quotas or copies on the target: "
+            "eomirror plan CONFIG"
+        )
+    if alike.changed_at:
+        signs = ", ".join(f"{sign} {human_count(count)}" for sign, count in sorted(alike.changed.items()))
+        console.print(
+            f"the target was last changed {_ago(alike.changed_at, now_ms)}: {signs}", highlight=False
+        )
 
 
 def _ago(at: int, now_ms: int) -> str:

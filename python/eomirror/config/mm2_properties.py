@@ -30,9 +30,6 @@ __all__ = ["Imported", "NotHonoured", "import_entries", "import_mm2"]
 # MirrorCheckpointConfig.java
 _DEFAULT_GROUPS_EXCLUDE = ("console-consumer-.*", "connect-.*", "__.*")
 # MirrorSourceConfig.java
-_ACLS_BY_DEFAULT = (
-    "by default MirrorMaker 2 copies ACLs of topics, if the source has an authorizer; the mirror copies none"
-)
 _DEFAULT_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", "__.*")
 _POLICIES = {
     "org.apache.kafka.connect.mirror.DefaultReplicationPolicy": "prefix",
@@ -53,6 +50,7 @@ _WORDS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("emit.heartbeats.enabled", "heartbeats", {"true": None, "false": "off"}),
     ("sync.group.offsets.enabled", "sync_group_offsets", {"true": True, "false": None}),
     ("sync.topic.configs.enabled", "sync_topic_configs", {"true": None, "false": False}),
+    ("sync.topic.acls.enabled", "acls", {"true": True, "false": False}),
     ("offset-syncs.topic.location", "offset_syncs", {"source": "source", "target": None}),
     ("emit.offset-syncs.enabled", "offset_syncs", {"false": "off"}),
 )
@@ -133,10 +131,6 @@ class _PropertiesImport:
             if key not in self._keys.honoured and key not in self._keys.refused:
                 self._explain(key)
         refused = [self._keys.refused[key] for key in self._keys.given if key in self._keys.refused]
-        if links and not any(
-            re.fullmatch(r"(.*\.)?sync\.topic\.acls\.enabled", key) for key in self._keys.given
-        ):
-            refused.append(NotHonoured("sync.topic.acls.enabled", _ACLS_BY_DEFAULT, 0, "lost"))
         return Imported(
             {"clusters": clusters, "links": links},
             self._keys.honoured,
@@ -221,7 +215,10 @@ class _PropertiesImport:
                     {ours: meaning[given[1].lower()]} if meaning[given[1].lower()] is not None else {}
                 )
                 self._keys.honour(given[0], f"{path}.{ours}")
-        self._interval(link, path, found("sync.topic.configs.interval.seconds"))
+        self._interval(link, path, found("sync.topic.configs.interval.seconds"), "sync_topic_configs")
+        self._interval(link, path, found("sync.topic.acls.interval.seconds"), "acls")
+        # MirrorSourceConnector copies them unless it is told not to; they are off here by default
+        link |= {"acls": True} if link.pop("acls", True) else {}
         self._transforms(link, path, flow)
         self._checkpoints(link, path, found("emit.checkpoints.enabled"))
         # MirrorConnectorConfig.sourceConsumerConfig: source.consumer.* wins over consumer.*, a flow over a cluster
@@ -260,11 +257,11 @@ class _PropertiesImport:
             link["exclude_configs"] = _list(given[1])
             self._keys.honour(given[0], f"{path}.exclude_configs")
 
-    def _interval(self, link: dict[str, Any], path: str, given: tuple[str, str] | None) -> None:
+    def _interval(self, link: dict[str, Any], path: str, given: tuple[str, str] | None, ours: str) -> None:
         # Scheduler.java: a negative interval switches the task off
         if given is not None and given[1].startswith("-"):
-            link["sync_topic_configs"] = False
-            self._keys.honour(given[0], f"{path}.sync_topic_configs")
+            link[ours] = False
+            self._keys.honour(given[0], f"{path}.{ours}")
 
     def _transforms(self, link: dict[str, Any], path: str, flow: str) -> None:
         """Converts transformations of the flow, or of the whole file where the flow has no such key."""

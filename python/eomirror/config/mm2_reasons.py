@@ -57,7 +57,7 @@ _REASONS = (
         r"refresh\.(topics|groups)\.interval\.seconds|sync\.topic\.configs\.interval\.seconds",
         "the mirror looks every few seconds",
     ),
-    (r"sync\.topic\.acls\..*", "ACLs are not copied"),
+    (r"sync\.topic\.acls\..*", "ACL entries are compared every few seconds"),
     (r"offset\.lag\.max", "the offset map covers every record"),
     (
         r"(sync\.group\.offsets|emit\.checkpoints|checkpoints|offset-syncs|emit\.offset-syncs)\..*",
@@ -83,10 +83,6 @@ _SWITCHES: Mapping[str, tuple[str, str]] = {
         "new topics and partitions are always mirrored; name the topics in `topics`",
     ),
     "refresh.groups.enabled": ("true", "new groups are always followed; name the groups in `groups`"),
-    "sync.topic.acls.enabled": (
-        "false",
-        "ACLs are not copied; set it to false, and copy them once with kafka-acls.sh",
-    ),
     "use.defaults.from": (
         "source",
         "retention, cleanup policy and size limits of a copy are always the source's effective values",
@@ -110,7 +106,7 @@ _REFUSED = (
     (r"forwarding\.admin\.class", "the mirror creates topics itself"),
 )
 # what is behind these is missed
-_LOST = r"sync\.topic\.acls\..*|metric\.reporters"
+_LOST = r"metric\.reporters"
 _LISTS = re.compile(
     r"(?:(topic|group)s?|(?=white|black|include|exclude))(?:[._-]?(?:include|filter|white|list|regex|pattern|name)s?)*"
     r"([._-]?(?:exclude|black|ignore|skip)[a-z]*(?:[._-]?(?:list|regex|pattern|s|d))*)?"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from eomirror.config.transform import transform_of
 from eomirror.config.values import (
+    ACLS,
     ALIAS,
     FLAG,
     FLAG_ON,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from eomirror._native import Transform
+    from eomirror.config.acl_rules import AclRule
     from eomirror.config.secret import Secret
     from eomirror.config.transform import Rule
 
@@ -281,6 +283,27 @@ class Link:
         patterns([], of="setting"),
         "Full-match regular expressions of topic settings that belong to the target: not set on a new copy, and not "
         "changed. Throttles, tiering, `min.insync.replicas` and `unclean.leader.election.enable` always do.",
+    )
+    acls: bool | tuple[AclRule, ...] = setting(
+        ACLS,
+        "ACL entries that are carried to the target: `true`: MirrorMaker 2's profile, which is the literal entries of "
+        "mirrored topics, without ALLOW Write, and with ALLOW All as Read; or a list of rules, each with `type` "
+        "(topic, group), `name`, `operation`, `permission` and `principal`. Only entries that the link "
+        "has added are removed, as `deletions` says.",
+    )
+    quotas: bool = setting(
+        FLAG,
+        "Carries client quotas of users and client ids to the target. A value that another hand has set there stays.",
+    )
+    deletions: str = setting(
+        choice("report", "ignore", "delete"),
+        "Effect on the target when a topic is gone on the source, and when an ACL entry or a quota that the link has "
+        "added is: `report` it in `plan`, `ignore` it, or `delete` it there after `deletion_delay`. Nothing that the "
+        "link did not make is deleted.",
+    )
+    deletion_delay: float = setting(
+        duration("24h", 0, 30 * 86_400),
+        "Time for which something has to be gone on the source before `deletions: delete` deletes it on the target.",
     )
     provenance: str = setting(
         choice("auto", "on", "off"),

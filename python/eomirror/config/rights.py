@@ -35,11 +35,12 @@ __all__ = [
     "told",
 ]
 
-#: Operation of an ACL on a topic, and its name among a broker's authorized operations (KIP-430).
+#: Operation of an ACL, and its name among a broker's authorized operations (KIP-430).
 TOLD_AS = {
     "Alter": "ALTER",
     "AlterConfigs": "ALTER_CONFIGS",
     "Create": "CREATE",
+    "Delete": "DELETE",
     "Describe": "DESCRIBE",
     "DescribeConfigs": "DESCRIBE_CONFIGS",
     "Read": "READ",
@@ -227,11 +228,15 @@ class NeededRight(NamedTuple):
         account: Who needs it, and where.
         right: The right.
         purpose: What it is for.
+        optional: True if the link runs without it, and reports what it cannot keep alike on its target.
+        least: Rights that an optional one implies, and without which the link does not run.
     """
 
     account: ClusterUser
     right: Right
     purpose: str
+    optional: bool = False
+    least: tuple[Right, ...] = ()
 
     @property
     def plain(self) -> dict[str, str]:
@@ -248,9 +253,10 @@ def needed_rights(config: Config, links: Iterable[Link], *, principal: str = "")
     """
     accounts = {alias: account_of(cluster, principal) for alias, cluster in config.clusters.items()}
     found = [
-        NeededRight(accounts[alias], right, purpose)
+        NeededRight(accounts[alias], right, purpose, optional)
         for link in links
-        for alias, right, purpose in _of_link(link, config.links)
+        for rights, optional in ((_of_link(link, config.links), False), (_of_entries(link), True))
+        for alias, right, purpose in rights
     ]
     kept: list[NeededRight] = []
     for need in found:
@@ -259,7 +265,8 @@ def needed_rights(config: Config, links: Iterable[Link], *, principal: str = "")
         if not wider and not any(
             each.right == need.right and _place(each.account) == _place(need.account) for each in kept
         ):
-            kept.append(need)
+            least = {one.right: None for one in same if need.right.covers(one.right) and not one.optional}
+            kept.append(need._replace(least=tuple(least)) if need.optional else need)
     return tuple(sorted(kept, key=lambda need: list(accounts).index(need.account.cluster)))
 
 
@@ -279,9 +286,10 @@ def _of_link(link: Link, every: Iterable[Link]) -> Iterator[tuple[str, Right, st
             link.target, "topic", where, Create="create copies", Read="verify; find hanging transactions",
             Write="write records", Alter="add partitions",
         )  # fmt: skip
-        altering = link.sync_topic_configs or link.on_refused == "raise-limit"
-        settings = {"AlterConfigs" if altering else "DescribeConfigs": "keep settings the same"}
-        yield from _rights(link.target, "topic", where, **settings)
+        if link.on_refused == "raise-limit":
+            yield from _rights(link.target, "topic", where, AlterConfigs="keep settings the same")
+        else:
+            yield from _rights(link.target, "topic", where, DescribeConfigs="keep settings the same")
     state = _state(link)
     yield from _rights(
         link.target, "topic", state, Create="create the link's own topics", Read="read positions",
@@ -298,6 +306,25 @@ def _of_link(link: Link, every: Iterable[Link]) -> Iterator[tuple[str, Right, st
     yield from _of_readers(link)
     if not link.keyed:
         yield from _of_groups(link)
+
+
+def _of_entries(link: Link) -> Iterator[tuple[str, Right, str]]:
+    """Yields the rights to keep more alike than records need; without one, what it is for is reported."""
+    everything = ("", False)
+    if link.sync_topic_configs and link.on_refused != "raise-limit":
+        for where in _copies(link):
+            yield from _rights(link.target, "topic", where, AlterConfigs="keep settings the same")
+    if link.acls is not False:
+        yield from _rights(link.source, "cluster", everything, Describe="read ACL entries and SCRAM users")
+        yield from _rights(link.target, "cluster", everything, Alter="read, add and delete ACL entries")
+    if link.quotas:
+        yield from _rights(link.source, "cluster", everything, DescribeConfigs="read client quotas")
+        yield from _rights(link.target, "cluster", everything, AlterConfigs="read and set client quotas")
+    if link.deletions == "delete":
+        for where in _copies(link):
+            yield from _rights(
+                link.target, "topic", where, Delete="delete copies whose topic is gone on the source"
+            )
 
 
 def _of_readers(link: Link) -> Iterator[tuple[str, Right, str]]:

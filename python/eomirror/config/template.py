@@ -44,7 +44,8 @@ _HEAD = """\
 # Configuration of eomirror: clusters, and the links between them.
 #
 #   eomirror check FILE     reports every fault of this file, without connecting
-#   eomirror plan FILE      shows what `run` would create or change, and names missing ACLs
+#   eomirror plan FILE      shows what `run` would create, change and delete, and names missing ACLs
+#   eomirror apply FILE     does what `plan` shows, without mirroring records
 #   eomirror run FILE       mirrors until stopped
 #   eomirror status FILE    shows lag and problems, also without a running mirror
 #   eomirror verify FILE    compares every record with its source

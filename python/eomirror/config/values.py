@@ -15,12 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from eomirror.config.acl_rules import ACLS_SCHEMA, AclRule, parse_acls
 from eomirror.config.nodes import Map, Place, Scalar, Sequence, kind_of, quoted
 from eomirror.config.transform import RULES_SCHEMA, Rule, parse_rules, written_rule
 from eomirror.topology.filters import pattern_fault
 from eomirror.topology.naming import Naming, naming_fault
 
 __all__ = [
+    "ACLS",
     "ALIAS",
     "FLAG",
     "FLAG_ON",
@@ -108,6 +110,8 @@ def written(value: Any) -> Any:
         return _written_naming(value)
     if isinstance(value, Rule):
         return written_rule(value)
+    if isinstance(value, AclRule):
+        return value.written()
     return [written(each) for each in value] if isinstance(value, tuple) else value
 
 
@@ -486,6 +490,8 @@ FORWARD = Setting(
 START = Setting(
     _start, {"oneOf": [_ANY_TEXT, {"type": "integer", "minimum": _FIRST_PLAIN_MS}]}, "earliest", "earliest"
 )
+#: ACL entries to carry: MirrorMaker 2's profile, or rules.
+ACLS = Setting(parse_acls, ACLS_SCHEMA, default=False, shown="false")
 TRANSFORM = Setting(parse_rules, RULES_SCHEMA, (), "[]")
 NAMING = Setting(
     _naming,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.driver.background import Background
     from eomirror.driver.group_thread import LeftGroupRecords
-    from eomirror.driver.outage_records import LaneRecords, OutageRecords
+    from eomirror.driver.outage_records import LaneRecords, OutageRecords, TargetRecords
     from eomirror.driver.source_ends import EndRecords
     from eomirror.driver.stopped_topics import StopRecords
     from eomirror.link.control_watch import ControlWatch
@@ -46,6 +46,7 @@ class LinkRecords:
         ends: Ends of the source.
         left: Groups that are left alone.
         outages: Outages of both clusters.
+        target: Changes on the target, and what stands.
         watch: Processes that stood by.
     """
 
@@ -54,11 +55,12 @@ class LinkRecords:
     ends: EndRecords
     left: LeftGroupRecords
     outages: OutageRecords
+    target: TargetRecords
     watch: ControlWatch
 
     def write(self, commit: _Commit) -> None:
         """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
-        for due in (self.outages, self.ends, self.left, self.lanes, self.stops, self.watch):
+        for due in (self.outages, self.ends, self.left, self.lanes, self.target, self.stops, self.watch):
             commit = _beside(due.write, commit)
         commit([])
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,11 @@ from eomirror.driver.group_thread import GroupThread, LeftGroupRecords
 from eomirror.driver.link_lanes import LinkLanes
 from eomirror.driver.link_progress import LinkProgress
 from eomirror.driver.link_tools import refuse_left_out, without_lane
-from eomirror.driver.outage_records import LaneRecords, OutageRecords
+from eomirror.driver.outage_records import LaneRecords, OutageRecords, TargetRecords
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.driver.taken_link import TakenLink
-from eomirror.errors import StoppedError, SupersededError
+from eomirror.errors import MirrorError, StoppedError, SupersededError
 from eomirror.link.control_watch import CONTROL_SECONDS, ControlWatch
 from eomirror.link.pause import paused_error
 from eomirror.link.standby import Standby
@@ -54,7 +55,7 @@ __all__ = ["LinkThread"]
 
 log = structlog.get_logger(__name__)
 
-#: Interval of the discovery of new topics and partitions.
+#: Interval of the discovery of new topics and partitions; in between the topics are listed once, which costs less.
 REFRESH_SECONDS = 5.0
 
 # of the 5 s that a stop may take: for the lanes, and then for the release of the claim
@@ -125,6 +126,7 @@ class LinkThread:
             EndRecords(spec.link, clock, assigned=self.progress.assigned),
             LeftGroupRecords(spec, self.group_thread.left_alone, clock),
             OutageRecords(spec.link, failing=self._taken.failing_seconds, clock=clock),
+            TargetRecords(spec.link, clock),
             ControlWatch(spec.link, sessions.target),
         )
         self.lanes = LinkLanes(
@@ -249,6 +251,9 @@ class LinkThread:
         self._await_workers(engine)
         self.lanes.start(spec, layout, engine)
         background = self._background
+        if self._tools.wants_goals:
+            # it may end before the first round
+            background.guard("target_not_kept_alike", self._keep_target)
         release_freed_memory()
         background.start(self._discovery_loop, "planner")
         background.start(lambda: background.guard("groups_not_followed", self.group_thread.run), "follower")
@@ -305,15 +310,34 @@ class LinkThread:
 
     def _discovery_loop(self) -> None:
         freed = Deadline(_FREED_SECONDS, self._tools.clock)
-        while not self._over.wait(REFRESH_SECONDS):
+        while not self._over.wait(REFRESH_SECONDS / 2):
+            self._look_for_topics()
+            if self._over.wait(REFRESH_SECONDS / 2):
+                return
             self._background.guard("refresh_failed", self._refresh_topics)
             self._background.guard("topics_not_retaken", self.lanes.retake)
+            self._background.guard("target_not_kept_alike", self._keep_target)
             if freed.passed:
                 release_freed_memory()
                 freed = Deadline(_FREED_SECONDS, self._tools.clock)
 
+    def _look_for_topics(self) -> None:
+        differs: list[bool] = []
+
+        def look() -> None:
+            # the refresh that follows reports an error
+            with suppress(MirrorError):
+                differs.append(self._taken.discovery.differs())
+
+        self._background.guard("topics_not_listed", look)
+        if any(differs):
+            self._background.guard("refresh_failed", self._refresh_topics)
+
     def _refresh_topics(self) -> None:
         self.lanes.add(self._taken.extend(self._records, self._over.is_set))
+
+    def _keep_target(self) -> None:
+        self._records.target.took(*self._taken.discovery.keep())
 
     def _ends_loop(self) -> None:
         source, discovery, ends = self._sessions.source.admin, self._taken.discovery, self._records.ends

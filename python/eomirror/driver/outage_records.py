@@ -1,5 +1,5 @@
 """
-Records outages of clusters, restarts of lanes, and changes of the transaction protocol, for the timeline of the link.
+Records outages of clusters, restarts of lanes, and changes of protocol and target, for the timeline of the link.
 
 A mirror that runs through an outage writes one record of it, when it is over, with the next renewal of its claim.
 """
@@ -14,9 +14,10 @@ import structlog
 
 from eomirror.kafka.client_factory import holds_secret
 from eomirror.plane.protocol import MetadataRecord
-from eomirror.records.events import Outage, PastEvent
+from eomirror.records.events import Outage, PastEvent, change_events
 from eomirror.records.names import LinkNames
 from eomirror.records.reports import LaneRestarts
+from eomirror.topics.entries import comparison_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from eomirror.config import Link
     from eomirror.driver.channel import AttemptId
     from eomirror.lane.spec import LaneSpec
+    from eomirror.records.kept_entries import TargetComparison
+    from eomirror.topics.entries import EntryPlan
 
-__all__ = ["LaneRecords", "OutageRecords"]
+__all__ = ["LaneRecords", "OutageRecords", "TargetRecords"]
 
 log = structlog.get_logger(__name__)
 
@@ -177,3 +180,51 @@ class LaneRecords:
         with self._lock:
             self._written.update(due)
             del self._changes[: len(changes)]
+
+
+class TargetRecords:
+    """
+    Records what discovery has changed on the target, and what stands.  Thread-safe.
+
+    Args:
+        link: The link.
+        clock: Source of timestamps.
+    """
+
+    def __init__(self, link: Link, clock: Clock) -> None:
+        self._topic = LinkNames(link.state_name).control_topic
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._events: list[PastEvent] = []
+        self._comparison: TargetComparison | None = None
+        self._written: TargetComparison | None = None
+
+    def took(self, changed: Sequence[tuple[str, str]], last: EntryPlan | None) -> None:
+        """
+        Takes a round of discovery.
+
+        Args:
+            changed: Sign and text of each change.
+            last: What stands; None if no entries are compared.
+        """
+        now_ms = self._clock.wall_ms()
+        with self._lock:
+            if changed:
+                begin = max([now_ms, *(one.at + 1 for one in self._events)])
+                self._events += change_events(changed, now_ms=begin)
+            if changed or last is not None:
+                self._comparison = comparison_of(
+                    last, changed, before=self._comparison, command="run", now_ms=now_ms
+                )
+
+    def write(self, commit: Callable[[Sequence[MetadataRecord]], None]) -> None:
+        """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
+        with self._lock:
+            events, comparison = list(self._events), self._comparison
+        records: list[PastEvent | TargetComparison] = list(events)
+        if comparison is not None and comparison != self._written:
+            records.append(comparison)
+        commit([MetadataRecord(self._topic, 0, one.key(), one.value()) for one in records])
+        with self._lock:
+            self._written = comparison
+            del self._events[: len(events)]

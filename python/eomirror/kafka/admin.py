@@ -32,6 +32,7 @@ from confluent_kafka.admin import (
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.rights import Right
 from eomirror.errors import AuthorizationError, MirrorError, QuotaError, TopicError, UnreachableError
+from eomirror.kafka.acls import AclAdmin
 from eomirror.kafka.admin_client import MISSING, OPERATION_SECONDS, RetryingAdmin, error_code, try_seconds
 from eomirror.kafka.cluster_metadata import (
     ClusterFacts,
@@ -353,6 +354,11 @@ class ClusterAdmin:
             ClusterError: The cluster cannot be reached.
         """
         return missing_rights(self._retrying, asked)
+
+    @property
+    def acls(self) -> AclAdmin:
+        """ACL entries and SCRAM users of the cluster."""
+        return AclAdmin(self._retrying)
 
     def visible_groups(self) -> list[str]:
         """Returns every group that we may describe, sorted."""

@@ -11,9 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "AclEntry",
     "ClusterFacts",
     "ConfigValue",
     "CreateTopic",
+    "QuotaEntry",
+    "ScramUser",
     "TopicFacts",
     "TopicShape",
     "config_value",
@@ -107,6 +110,60 @@ class ConfigValue:
     source: str = "default"
     read_only: bool = False
     sensitive: bool = False
+
+
+class AclEntry(NamedTuple):
+    """
+    An ACL entry of a cluster.
+
+    Attributes:
+        resource: ``topic`` or ``group``.
+        pattern: ``literal`` or ``prefixed``.
+        name: Of the resource, or the beginning of names; ``*`` for all.
+        principal: With its type, such as ``User:app``.
+        host: Address of the client; ``*`` for all.
+        operation: As kafka-acls.sh spells it, such as ``DescribeConfigs``.
+        permission: ``allow`` or ``deny``.
+    """
+
+    resource: str
+    pattern: str
+    name: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+    def __str__(self) -> str:
+        beginning = "*" if self.pattern == "prefixed" else ""
+        host = "" if self.host == "*" else f" from {self.host}"
+        return f"{self.permission} {self.principal}{host} {self.operation} on {self.resource} {self.name}{beginning}"
+
+
+class QuotaEntry(NamedTuple):
+    """
+    A client quota of a cluster, without its value (KIP-546).
+
+    Attributes:
+        entity: Types (``user``, ``client-id``, ``ip``) with names, sorted; None is the default entity.
+        key: Name of the quota, such as ``producer_byte_rate``.
+    """
+
+    entity: tuple[tuple[str, str | None], ...]
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.key} of " + ", ".join(
+            f"{kind} {'<default>' if name is None else name}" for kind, name in self.entity
+        )
+
+
+class ScramUser(NamedTuple):
+    """A user with a SCRAM password, whose salt and keys no request tells (KIP-554)."""
+
+    name: str
+    mechanism: str
+    iterations: int
 
 
 def topic_facts(description: Any) -> TopicFacts:

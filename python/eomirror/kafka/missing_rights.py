@@ -1,8 +1,8 @@
 """
 Finds rights that our user lacks, with requests that change nothing.
 
-Topics that exist report our rights on them (KIP-430).  Of others a request tells that brokers refuse for a missing
-right before they find another fault, or that is only validated.
+Topics that exist, and the cluster, report our rights on them to a user with Describe (KIP-430).  Of others a request
+tells that brokers refuse for a missing right before they find another fault, or that is only validated.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from confluent_kafka.admin import (
 )
 
 from eomirror.config.rights import TOLD_AS, Right
-from eomirror.kafka.admin_client import MISSING, RetryingAdmin, error_code
+from eomirror.kafka.admin_client import MISSING, OPERATION_SECONDS, RetryingAdmin, error_code
 from eomirror.kafka.cluster_metadata import operations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     _Probe = Callable[[Any, Sequence[str], float], Mapping[Any, Any]]
 
 __all__ = ["missing_rights"]
 
+_REFUSED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 _SET = [ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)]
 # what a user without Describe lacks as well
 _WITH_DESCRIBE = frozenset({"Describe", "Read", "Write", "Alter"})
@@ -50,6 +51,18 @@ _PROBES: dict[str, _Probe] = {
         validate_only=True,
     ),
 }
+_UNSET = [ConfigEntry("log.cleaner.threads", None, incremental_operation=AlterConfigOpType.DELETE)]
+# operation on the cluster that does not imply Describe -> request about a broker that needs it
+_CLUSTER_PROBES: dict[str, _Probe] = {
+    "DescribeConfigs": lambda client, names, seconds: client.describe_configs(
+        [ConfigResource(ResourceType.BROKER, name) for name in names], request_timeout=seconds
+    ),
+    "AlterConfigs": lambda client, names, seconds: client.incremental_alter_configs(
+        [ConfigResource(ResourceType.BROKER, name, incremental_configs=_UNSET) for name in names],
+        request_timeout=seconds,
+        validate_only=True,
+    ),
+}
 
 
 def missing_rights(retrying: RetryingAdmin, asked: Sequence[Right]) -> tuple[set[Right], list[Right]]:
@@ -62,8 +75,13 @@ def missing_rights(retrying: RetryingAdmin, asked: Sequence[Right]) -> tuple[set
     told, hidden = _told(retrying, sorted({right.name for right in asked if right.resource == "topic"}))
     missing: set[Right] = set()
     others: list[Right] = []
+    on_cluster = {right.operation for right in asked if right.resource == "cluster"}
+    denied = _denied_on_cluster(retrying, on_cluster) if on_cluster else frozenset()
     for right in asked:
-        if right.resource != "topic":
+        if right.resource == "cluster":
+            if right.operation in denied:
+                missing.add(right)
+        elif right.resource != "topic":
             others.append(right)
         elif right.name in told:
             if TOLD_AS[right.operation] not in told[right.name]:
@@ -79,8 +97,30 @@ def missing_rights(retrying: RetryingAdmin, asked: Sequence[Right]) -> tuple[set
             if right.resource == "topic" and right.operation == operation
         }
         missing |= {names[name] for name in _denied(retrying, sorted(names), probe)}
-    known = {*_PROBES, "Describe"}
+    # no request tells of Delete on a topic that does not exist
+    known = {*_PROBES, "Describe", "Delete"}
     return missing, [right for right in others if right.resource != "topic" or right.operation not in known]
+
+
+def _denied_on_cluster(retrying: RetryingAdmin, asked: Collection[str]) -> frozenset[str]:
+    """Returns the operations on the cluster that we lack."""
+
+    def ask() -> Any:
+        described = retrying.client.describe_cluster(
+            include_authorized_operations=True, request_timeout=OPERATION_SECONDS
+        )
+        return described.result(OPERATION_SECONDS + 1)
+
+    described = retrying.with_retries(ask, "read our rights on the cluster")
+    if told := operations(described):
+        return frozenset(operation for operation in asked if TOLD_AS[operation] not in told)
+    # a user without Describe is told nothing, also of what does not imply it
+    broker = [str(described.nodes[0].id)]
+    return frozenset(
+        operation
+        for operation in asked
+        if operation not in _CLUSTER_PROBES or _denied(retrying, broker, _CLUSTER_PROBES[operation])
+    )
 
 
 def _told(retrying: RetryingAdmin, topics: Sequence[str]) -> tuple[dict[str, frozenset[str]], set[str]]:
@@ -115,7 +155,7 @@ def _denied(retrying: RetryingAdmin, names: Sequence[str], probe: _Probe) -> set
 
     def failed(name: str, raised: Exception) -> None:
         # any other fault was found behind the right
-        if error_code(raised) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        if error_code(raised) in _REFUSED:
             denied.add(name)
 
     retrying.each(names, send, failed)

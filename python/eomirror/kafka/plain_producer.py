@@ -108,14 +108,19 @@ def _why(error: KafkaError, cluster: Cluster, topic: str) -> str:
 
 
 def write_records(
-    cluster: Cluster, topic: str, records: Sequence[tuple[bytes, bytes]], *, client_id: str, seconds: float
+    cluster: Cluster,
+    topic: str,
+    records: Sequence[tuple[bytes, bytes | None]],
+    *,
+    client_id: str,
+    seconds: float,
 ) -> str:
     """
     Writes records to partition 0 of a topic, and waits until the cluster has them.
 
     Args:
         topic: The topic; it must exist.
-        records: Key and value of each.
+        records: Key and value of each; a tombstone has none.
         seconds: Maximum wait.
 
     Returns:

@@ -263,6 +263,11 @@ class _Link:
         )
         self._add("hanging_transactions", len(status.hanging))
         self._add("drifted_topics", len(status.drifted))
+        alike = status.comparison
+        self._add("target_differences", None if alike is None else alike.standing)
+        self._add("target_problems", None if alike is None else len(alike.problems))
+        changed = 0 if alike is None else alike.changed_at
+        self._add("target_changed_age_seconds", max(0.0, (now_ms - changed) / 1000) if changed else None)
         drill = status.drill
         self._add("drill_age_seconds", None if drill is None else max(0.0, (now_ms - drill.timestamp) / 1000))
         self._add("drill_passed", None if drill is None else int(drill.passed))

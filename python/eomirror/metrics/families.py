@@ -164,6 +164,14 @@ FAMILIES = (
     _link("verify_differences", "gauge", "Differences that the last `verify` of each topic found, by kind.", "kind"),
     _link("topic_differs", "gauge", "1 for a topic whose last `verify` found a difference; absent for the others.",
           "topic"),
+    _link("target_differences", "gauge",
+          "Differences of ACL entries, client quotas and copies without a source that stand on the target: refused, "
+          "reported only, or not due yet; NaN if they were never compared."),
+    _link("target_problems", "gauge",
+          "Operations that keep the target alike and that failed at the last comparison, such as one without its "
+          "right; NaN if there was none."),
+    _link("target_changed_age_seconds", "gauge",
+          "Time since a topic, a setting, an ACL entry or a quota was last changed on the target; NaN if none was."),
     _link("drill_age_seconds", "gauge", "Time since the last recorded drill; NaN if there is none."),
     _link("drill_passed", "gauge", "1 if the last recorded drill passed, 0 if it failed; NaN if there is none."),
     _link("readiness", "gauge",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from eomirror.clock import utc
 from eomirror.records.control import Claim
-from eomirror.records.control_record import ControlEntry, ControlRecord, RecordError, control_record
+from eomirror.records.control_record import ControlEntry, ControlRecord, RecordError, control_record, named
 from eomirror.records.promotion import Fence, Part, joined
 from eomirror.records.reports import LaneRestarts
 
@@ -31,6 +31,7 @@ __all__ = [
     "LinkEvent",
     "Outage",
     "PastEvent",
+    "change_events",
     "lasting_events",
     "link_events",
     "old_events",
@@ -45,6 +46,8 @@ TAKE_OVER = "take-over"
 #: A take-over is told, and alerted on, for so long.
 RECENT_TAKE_OVER_MS = 15 * 60 * 1000
 
+# so many changes of one sign at a time have an event each, and more share one
+_SINGLE = 20
 # the event of a record is written with it, and has its time
 _BESIDE_MS = 60_000
 # a record of restarts is written within this time
@@ -63,7 +66,8 @@ class LinkEvent:
         kind: ``owner``, ``take-over``, ``released``, ``generation``, ``gap``, ``adoption``, ``hand-back``,
             ``taken-back``, ``stopped``, ``resumed``, ``pause``, ``lane``, ``restarts``, ``protocol``, ``verification``,
             ``tail``, ``drill``, ``promotion``, ``fence``, ``reversal``, ``restoration``, ``resumption``,
-            ``recreation``, ``copy-back``, ``outage`` or ``silent``; or the kind of a control record of a newer release.
+            ``recreation``, ``copy-back``, ``outage``, ``target`` or ``silent``; or the kind of a control record of
+            a newer release.
         text: One line for people.
         topic: Source topic that it is about; empty for none.
     """
@@ -136,6 +140,28 @@ def lasting_events(
         for event in timeline.lasting
     ]
     return events, timeline.owner
+
+
+def change_events(changed: Iterable[tuple[str, str]], *, now_ms: int) -> list[PastEvent]:
+    """
+    Returns the events of changes that were made on the target at one time.
+
+    Args:
+        changed: Sign (``+``, ``~``, ``-``) and text of each.
+        now_ms: Time of the first event; each has a time of its own.
+    """
+    by_sign: dict[str, list[str]] = {}
+    for sign, text in changed:
+        by_sign.setdefault(sign, []).append(text)
+    texts: list[str] = []
+    for sign, some in by_sign.items():
+        if len(some) <= _SINGLE:
+            texts += [f"{sign} {text}" for text in some]
+        else:
+            texts.append(f"{sign} {len(some):,} on the target: {named(some)}")
+    return [
+        PastEvent(at=now_ms + number, of="target", topic="", text=text) for number, text in enumerate(texts)
+    ]
 
 
 def old_events(dated: Mapping[bytes, int], *, now_ms: int) -> list[bytes]:

@@ -35,6 +35,7 @@ from eomirror.records.control_record import (
     control_record,
 )
 from eomirror.records.json_fields import JSON_TYPES, MOST_CHARACTERS, JsonType
+from eomirror.records.kept_entries import OwnEntry, TargetComparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -270,6 +271,8 @@ class Reports:
         tail: Last comparison of the ends of all copies; None for none.
         left: Groups that the last run left alone; None for none.
         standbys: Processes that stand by, or were killed while they did, by run.
+        own: Entries on the target that the link has added.
+        comparison: Last comparison of the target with the source; None for none.
     """
 
     restarts: tuple[LaneRestarts, ...] = ()
@@ -278,6 +281,8 @@ class Reports:
     tail: TailComparison | None = None
     left: GroupsLeft | None = None
     standbys: tuple[StandbyProcess, ...] = ()
+    own: tuple[OwnEntry, ...] = ()
+    comparison: TargetComparison | None = None
 
 
 def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Reports:
@@ -304,6 +309,8 @@ def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Repo
         found.last(TailComparison),
         found.last(GroupsLeft),
         tuple(sorted(found.all(StandbyProcess), key=lambda one: (one.since, one.run))),
+        tuple(found.all(OwnEntry)),
+        found.last(TargetComparison),
     )
 
 

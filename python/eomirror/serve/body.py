@@ -64,7 +64,7 @@ _LINK = """
     target_seconds=status.target_seconds work stopped=status.stopped gaps=status.gaps fence=status.fence
     retention=status.retention hanging=status.hanging drifted=status.drifted foreign=status.foreign
     restarts=status.restarts verifications=status.verifications tail=status.tail drill=status.drill groups=status.groups
-    events
+    comparison=status.comparison events
 """
 _ROW = "topic lag_records lag_seconds rate records state problem fix"
 _PARTITION = """

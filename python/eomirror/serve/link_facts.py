@@ -165,6 +165,11 @@ def link_facts(link: Judged, wall_ms: int) -> list[tuple[str, object]]:
         outcome = f"passed, {seconds(drill.rto_seconds)} to promote" if drill.passed else failed
         advice = "" if drill.passed else "repeat it, and see its stage: eomirror drill --report FILE"
         listed.append(("last drill", html("{}, {}{}", outcome, age(drill.timestamp, wall_ms), fix(advice))))
+    if (comparison := link.status.comparison) is not None and (comparison.problems or comparison.changed_at):
+        problems = "; ".join(f"{what}: {why}" for what, why in sorted(comparison.problems.items()))
+        changed = age(comparison.changed_at, wall_ms) if comparison.changed_at else "never"
+        told = html("{} {}", word("warn"), problems) if problems else Markup()
+        listed.append(("target kept alike", html("last change {} {}", changed, told)))
     if link.status.clock_offset_seconds:
         listed.append(("clocks", f"the owner's differs by {seconds(abs(link.status.clock_offset_seconds))}"))
     return listed

@@ -84,6 +84,7 @@ def with_reports(status: LinkStatus, reports: Reports, *, now_ms: int) -> LinkSt
         drill=reports.drill,
         tail=reports.tail,
         standbys=tuple(one for one in reports.standbys if one.stands(now_ms)),
+        comparison=reports.comparison,
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.plane.protocol import Serving
 from eomirror.records.control import Gap, Pause, Stopped
+from eomirror.records.kept_entries import TargetComparison
 from eomirror.records.promotion import Fence
 from eomirror.records.reports import (
     DrillResult,
@@ -387,6 +388,7 @@ class LinkStatus:
             or an end is not known.
         foreign: Records behind the last one of the link in its copies, which no link in the other direction mirrors.
         awaited: Topics that `topics` gives by name and that the source lacks: mirrored when they appear.
+        comparison: Last comparison of the target with the source in settings, ACL entries and quotas; None for none.
     """
 
     link: str
@@ -426,6 +428,7 @@ class LinkStatus:
     orphans: OrphansStatus | None = None
     foreign: tuple[ForeignTail, ...] = ()
     awaited: tuple[str, ...] = ()
+    comparison: TargetComparison | None = None
 
     @property
     def unread(self) -> bool:
@@ -462,6 +465,7 @@ _FORMS: Mapping[type, str] = {
     Pause: "topics=pattern host at=timestamp",
     StandbyProcess: "run host pid since",
     Stopped: "topic reason fix exit_code lane run at=timestamp",
+    TargetComparison: "standing problems changed changed_at command at=timestamp",
     TailComparison: "outcome tail topics partitions offsets command problem host at=timestamp",
     Verification: "topic outcome partitions offsets differences problem from_offset since host at=timestamp",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eomirror.config.rights import TOLD_AS, Right, lacking
-from eomirror.topics.diff import AddPartitions, AlterConfig
+from eomirror.topics.diff import AddPartitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,24 +33,20 @@ def check_target_rights(
     link: Link, target: ClusterAdmin, changes: Iterable[Change], pairs: Mapping[str, TopicPair]
 ) -> None:
     """
-    Refuses to begin if an existing copy may not be written or kept in sync.
+    Refuses to begin if an existing copy may not be written or grown; a refused setting is reported when it is set.
 
     Raises:
         AuthorizationError: Names the source topic of the first such copy in its ``topic``.
         ClusterError: The target cannot be reached.
     """
     existing = {pair.name for pair in pairs.values() if pair.target is not None}
-    altering = [
-        (change.name, "AlterConfigs" if isinstance(change, AlterConfig) else "Alter")
-        for change in changes
-        if isinstance(change, AddPartitions | AlterConfig)
-    ]
-    rights = target.topic_rights(sorted(existing | {name for name, _ in altering}))
+    growing = [change.name for change in changes if isinstance(change, AddPartitions)]
+    rights = target.topic_rights(sorted(existing | set(growing)))
     for name in sorted(existing & rights.keys()):
         need(link, target, rights[name], Right("Write", "topic", name), "write it")
-    for name, operation in altering:
+    for name in growing:
         if name in rights:
-            need(link, target, rights[name], Right(operation, "topic", name), "keep it in sync")
+            need(link, target, rights[name], Right("Alter", "topic", name), "keep it in sync")
 
 
 def need(

@@ -48,11 +48,17 @@ class TargetTopics:
         admin: Admin client of the target.
         link: Name of the link, for the log.
         keyed: True if records are placed by key: a topic that another process created keeps its partition count.
+
+    Attributes:
+        changed: Signs and texts of changes that were carried out, until the caller takes them.
+        lacking: Errors of copies whose settings may not be changed, by the copy.
     """
 
     def __init__(
         self, admin: ClusterAdmin, *, link: str, keyed: bool = False, clock: Clock = SYSTEM_CLOCK
     ) -> None:
+        self.changed: list[tuple[str, str]] = []
+        self.lacking: dict[str, MirrorError] = {}
         self._admin = admin
         self._log = log.bind(link=link)
         self._keyed = keyed
@@ -153,6 +159,7 @@ class TargetTopics:
             self._log_differs(change)
 
     def _log_created(self, change: CreateTopic) -> None:
+        self.changed.append(("+", f"topic {change.name}: {change.partitions} partitions"))
         self._log.info(
             "topic_created",
             topic=change.name,
@@ -256,14 +263,24 @@ class TargetTopics:
 
     def _grow(self, topic: str, before: int, total: int) -> None:
         self._admin.create_partitions(topic, total)
+        self.changed.append(("~", f"topic {topic}: partitions: {before} -> {total}"))
         self._log.info("topic_grown", topic=topic, before=before, partitions=total)
 
     def _configure(self, change: AlterConfig) -> None:
         """Sets settings of a copy; one that the brokers refuse is logged by name, and the others are set."""
         try:
             self._admin.alter_configs(change.name, change.values)
-        except (AuthorizationError, UnreachableError):
+        except UnreachableError:
             raise
+        except AuthorizationError as error:
+            if change.name not in self.lacking:
+                self._log.warning(
+                    "target_not_kept_alike",
+                    what=f"settings of {change.name}",
+                    reason=error.message,
+                    fix=error.fix,
+                )
+            self.lacking[change.name] = error
         except ClusterError as error:
             if len(change.values) > 1:
                 for name, value in change.values.items():
@@ -272,6 +289,9 @@ class TargetTopics:
             (setting,) = change.values
             self._log_refused(change.name, setting, change.values[setting], change.before.get(setting), error)
         else:
+            self.lacking.pop(change.name, None)
+            texts = (f"{name}: {change.before.get(name)} -> {value}" for name, value in change.values.items())
+            self.changed.append(("~", f"topic {change.name}: {', '.join(texts)}"))
             self._log.info("topic_configured", topic=change.name, settings=dict(change.values))
 
     def _log_refused(

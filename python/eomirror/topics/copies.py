@@ -209,6 +209,8 @@ class TopicCopies:
             copy = fresh.get(pair.name, pair.target)
             if copy is not None:
                 self.ready[topic] = (pair.source, copy)
+            if not any(isinstance(change, AlterConfig) for change in changes[topic]):
+                self.topics.lacking.pop(pair.name, None)
             if pair.name not in by_name:
                 self._both_ways.record(pair, changes[topic])
         refused = {topic: by_name[pair.name] for topic, pair in pairs.items() if pair.name in by_name}

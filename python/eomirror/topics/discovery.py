@@ -29,11 +29,13 @@ from eomirror.errors import (
     UnreachableError,
 )
 from eomirror.kafka.acls import check_transactional_id
+from eomirror.kafka.session import LinkSessions
 from eomirror.records.names import LinkNames
 from eomirror.topics.acls import check_source_rights, check_target_rights, need
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.copies import TopicCopies, copy_names, goes_round, mirrored_again, refuse_same_cluster
 from eomirror.topics.diff import Refuse, TopicPair, default_replication_factor
+from eomirror.topics.entries import EntryPlan
 from eomirror.topics.mm2_topics import (
     log_heartbeat_copies,
     mm2_drift,
@@ -45,6 +47,7 @@ from eomirror.topics.plan import Plan
 from eomirror.topics.skipped import SkippedTopics
 from eomirror.topics.source_topics import SourceTopics
 from eomirror.topics.state_topics import StateTopicsCheck
+from eomirror.topics.target_entries import TargetEntries
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -81,6 +84,7 @@ class Discovery:
     Attributes:
         cluster_ids: Ids of source and target; known after `prepare` or `plan`.
         contact: Time of the source's last answer; other threads may read it.
+        entries: ACL entries, client quotas, and copies whose topic is gone.
 
     Raises:
         ClusterError: librdkafka refuses a cluster's properties.
@@ -100,16 +104,22 @@ class Discovery:
         self._link = link
         self._target_cluster = target.cluster
         self._clock = clock
-        self._names = LinkNames(link.state_name)
         self._source, self._target = source.admin, target.admin
         self._found = SourceTopics(link, self._source, clusters or {}, clock)
         self._copies = TopicCopies(link, self._source, self._target, clock, positions)
+        self.entries = TargetEntries(
+            link, LinkSessions(source, target), positions=positions, topics=self._copies.topics, clock=clock
+        )
         self._source_topics = TargetTopics(self._source, link=link.name, clock=clock)
         self._configs_compared = float("-inf")
         self._skipped = SkippedTopics(link.name)
         self._held_until = float("-inf")
         self._named: tuple[tuple[list[str], frozenset[str]], dict[str, str]] | None = None
         self._own = StateTopicsCheck(link, self._target, learn=self._copies.learn_defaults, clock=clock)
+
+    @property
+    def _names(self) -> LinkNames:
+        return LinkNames(self._link.state_name)
 
     @property
     def contact(self) -> SourceContact:
@@ -133,6 +143,36 @@ class Discovery:
             StateError: The link's state topics are damaged.
         """
         return self._examine(validate=True)[0]
+
+    def apply(self) -> Plan:
+        """
+        Carries out what `plan` shows, which is returned; a topic that cannot be served is left out, as by `refresh`.
+
+        Raises:
+            MirrorError: As for `plan`.
+        """
+        plan = self.plan()
+        self.prepare(strict=False)
+        self.entries.apply(plan.entries)
+        return plan
+
+    def keep(self) -> tuple[list[tuple[str, str]], EntryPlan | None]:
+        """
+        Compares ACL entries, quotas, and copies whose topic is gone, and carries out what differs, if it is time.
+
+        Returns:
+            What `TargetEntries.taken` returns, and `TargetEntries.stands`.
+
+        Raises:
+            ClusterError: The source does not list its topics.
+        """
+        created = any(sign == "+" for sign, _ in self._copies.topics.changed)
+        self.entries.keep(self._found.listed, self.cluster_ids[0], at_once=created)
+        return self.entries.taken(), self.entries.stands
+
+    def differs(self) -> bool:
+        """Returns True if the topics of the source have changed; see `SourceTopics.differs`."""
+        return self._found.differs()
 
     def prepare(self, *, strict: bool = True, patient: bool = True) -> tuple[AssignedPartition, ...]:
         """
@@ -186,7 +226,11 @@ class Discovery:
             self._source_topics.apply(plan.readers_on_source)
         except QuotaError as error:
             raise self._copies.with_count(error, pairs) from error
-        begun = not plan.first_run and self._copies.topics.has_records(self._names.control_topic)
+        begun = (
+            not plan.first_run
+            and self._copies.topics.has_records(self._names.control_topic)
+            and self.entries.begun()
+        )
         # Topics that the first generation of a link lacks begin at their beginning, despite the link's `start`.
         self._apply_all(plan, pairs, strict=strict, wait=not begun and self._link.start != "earliest")
         if strict or not begun:
@@ -263,7 +307,8 @@ class Discovery:
         # topics that the next run leaves out would later count as new, and begin at their beginning despite the link's
         # `start`.
         state, _, first_run = self._own.compare(brokers=self._copies.brokers)
-        if first_run or not self._copies.topics.has_records(self._names.control_topic):
+        has_records = not first_run and self._copies.topics.has_records(self._names.control_topic)
+        if not (has_records and self.entries.begun()):
             raise refused
         readers, _ = self._compare_readers(
             self._target, mm2_target_topics(self._link, brokers=self._copies.brokers)
@@ -450,6 +495,7 @@ class Discovery:
             left_out,
             partitions,
             awaited,
+            self.entries.compare(names, source.cluster_id) if validate else EntryPlan(),
         )
         self._configs_compared = self._clock.monotonic()
         return plan, pairs

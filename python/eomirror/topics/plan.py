@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.topics.diff import AddPartitions, AlterConfig
+from eomirror.topics.entries import EntryPlan
 from eomirror.topology.filters import unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from eomirror.kafka.cluster_metadata import CreateTopic
     from eomirror.topics.diff import Change
     from eomirror.topics.state_topics import Drift
     from eomirror.types import SourcePartition
@@ -67,6 +69,7 @@ class Plan:
         partitions: Partitions of the matched source topics; None if they were not listed.
         awaited: Topics that `topics` gives by name and that the source lacks, with the recommended action; the link
             mirrors each when it appears.
+        entries: Differences of ACL entries, client quotas, and copies whose topic is gone.
     """
 
     cluster_ids: tuple[str, str]
@@ -80,6 +83,20 @@ class Plan:
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
     partitions: frozenset[SourcePartition] | None = None
     awaited: Mapping[str, str] = field(default_factory=dict)
+    entries: EntryPlan = field(default_factory=EntryPlan)
+
+    @property
+    def pending(self) -> bool:
+        """True if `eomirror apply`, or a run, would change something."""
+        every = (
+            *self.state,
+            *self.readers,
+            *self.readers_on_source,
+            *itertools.chain(*self.changes.values()),
+        )
+        return bool(self.entries.diff.due) or any(
+            isinstance(change, CreateTopic | AddPartitions | AlterConfig) for change in every
+        )
 
     def unmatched(self, patterns: Iterable[str]) -> list[str]:
         """Returns the patterns, other than names, that match no topic of the source: neither mirrored nor left out."""

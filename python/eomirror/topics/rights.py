@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eomirror._native import PlaneReader, lacking_rights
-from eomirror.config.clients import consumer_properties
+from eomirror._native import lacking_rights
 from eomirror.config.rights import Right, lacking_all, needed_rights
-from eomirror.errors import MirrorError, TopicError
-from eomirror.plane.native.oauth import as_text, with_tokens
+from eomirror.errors import ClusterError, MirrorError, TopicError
 from eomirror.records.names import LinkNames
+from eomirror.topics.client_quotas import native_properties
 from eomirror.topics.state_topics import state_topics
 
 if TYPE_CHECKING:
@@ -32,16 +31,21 @@ _GROUPS = 20
 _SECONDS = 30.0
 
 
-def refuse_missing_rights(config: Config, link: Link, sessions: LinkSessions) -> None:
+def refuse_missing_rights(config: Config, link: Link, sessions: LinkSessions) -> tuple[NeededRight, ...]:
     """
-    Raises if a right is missing that the link needs; the error names all of them.
+    Raises if a right is missing without which the link does not run; the error names all that are missing.
+
+    Returns:
+        The missing rights without which it runs.
 
     Raises:
         AuthorizationError: Rights are missing.
         ClusterError: A cluster cannot be reached.
     """
-    if missing := missing_rights(config, link, sessions):
+    missing = missing_rights(config, link, sessions)
+    if not all(need.optional for need in missing):
         raise lacking_all(f"link {link.name}: ", missing)
+    return missing
 
 
 def with_all_missing(
@@ -95,30 +99,34 @@ def missing_rights(config: Config, link: Link, sessions: LinkSessions) -> tuple[
         link.target: {"topic": [*copies, *own], "group": groups, "transactional-id": ids},
     }
     needed = needed_rights(config, [link])
-    missing: set[NeededRight] = set()
+    missing: set[tuple[NeededRight, Right]] = set()
     for alias, session in ((link.source, sessions.source), (link.target, sessions.target)):
-        asked: dict[Right, NeededRight] = {}
+        asked: dict[Right, tuple[NeededRight, Right]] = {}
         for need in needed:
             if need.account.cluster != alias:
                 continue
-            for name in _asked_names(need.right, known[alias].get(need.right.resource, [])):
-                asked[Right(need.right.operation, need.right.resource, name)] = need
+            for wanted in (*need.least, need.right):
+                for name in _asked_names(wanted, known[alias].get(wanted.resource, [])):
+                    asked[Right(wanted.operation, wanted.resource, name)] = need, wanted
         lacked, others = session.admin.missing_rights(list(asked))
         missing |= {asked[right] for right in lacked | _lacked(session, others)}
-    return tuple(need for need in needed if need in missing)
+    return tuple(
+        need._replace(optional=False) if any((need, one) in missing for one in need.least) else need
+        for need in needed
+        if (need, need.right) in missing
+    )
 
 
 def _lacked(session: ClusterSession, rights: Sequence[Right]) -> set[Right]:
     """Returns the missing ones of rights that only the extension's client has requests for."""
-    properties, tokens = with_tokens(
-        as_text(consumer_properties(session.cluster, client_id=session.client_id))
-    )
-    if refused := PlaneReader.unsupported_properties(properties, tokens):
+    try:
+        properties, tokens = native_properties(session)
+    except ClusterError as error:
         log.warning(
             "rights_not_checked",
             cluster=session.cluster.alias,
             rights=[str(right) for right in rights],
-            reason="; ".join(f"{name}: {reason}" for name, reason in refused),
+            reason=error.message,
             fix="compare them with `eomirror plan CONFIG --acls`",
         )
         return set()

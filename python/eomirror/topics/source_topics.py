@@ -25,6 +25,10 @@ __all__ = ["PATIENCE_SECONDS", "Listing", "SourceContact", "SourceTopics"]
 log = structlog.get_logger(__name__)
 
 
+# So many topics are listed between two refreshes.
+_MOST_LISTED = 200
+
+
 class Listing(NamedTuple):
     """
     Source partitions of all topics that a link matches.
@@ -68,6 +72,11 @@ class SourceTopics:
         self._listed: Mapping[str, TopicFacts | None] = {}
         self._client_id = LinkNames(link.state_name).client_id("finder")
 
+    @property
+    def listed(self) -> list[str]:
+        """Names of the source's topics, as the last request found them; sorted."""
+        return sorted(self._shapes)
+
     def names(self) -> list[str]:
         """Returns the names of the source's topics, and records whether it answered."""
         requested = self._clock.monotonic()
@@ -78,7 +87,19 @@ class SourceTopics:
             self.contact.failed(requested)
             raise
         self.contact.answered(self._clock.monotonic())
-        return sorted(self._shapes)
+        return self.listed
+
+    def differs(self) -> bool:
+        """
+        Returns True if topics or partitions of the source have changed since the last listing, which this replaces.
+
+        False, without a look, on a source of many topics: listing them takes milliseconds.
+        """
+        before = self._shapes
+        if len(before) > _MOST_LISTED:
+            return False
+        self.names()
+        return self._shapes != before
 
     def described(self, topics: Sequence[str], *, everything: bool) -> dict[str, TopicFacts | None]:
         """

@@ -4,6 +4,7 @@
 //! an independent implementation.
 
 pub(crate) mod api_versions;
+pub(crate) mod client_quotas;
 pub(crate) mod describe_log_dirs;
 pub(crate) mod describe_producers;
 pub(crate) mod describe_transactions;

@@ -24,6 +24,7 @@ mod plane;
 mod planner;
 mod policy;
 mod provenance;
+mod quotas;
 mod rights;
 mod sink;
 mod tokens;
@@ -56,6 +57,7 @@ mod _core {
         planner::{Planner, digest_behind},
         policy::Policy,
         provenance::last_hop,
+        quotas::{alter_client_quotas, describe_client_quotas},
         rights::lacking_rights,
         sink::{RowPlacer, SinkProducer},
         transform::Transform,

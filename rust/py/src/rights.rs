@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
-use eomirror_kafka::{AskedRight, Client, Clock, SystemClock};
+use eomirror_kafka::{AskedRight, Client, Clock, Error, SystemClock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -40,14 +41,7 @@ pub(crate) fn lacking_rights(
         let names = &mut kinds.entry(kind).or_insert((right, Vec::new())).1;
         names.push(name.clone());
     }
-    let wait = duration(seconds)?;
-    let interruptions = Interruptions::default();
-    let made = tokens::parse(properties, tokens, &interruptions)
-        .and_then(|properties| Client::unconnected(properties, Arc::new(SystemClock)));
-    interruptions.check()?;
-    let mut client = made.map_err(|error| plane_failed(py, &error))?;
-    let answer = without_interpreter(py, || {
-        let deadline = SystemClock.now() + wait;
+    self::asked(py, properties, tokens, seconds, |client, deadline| {
         let mut found = Vec::new();
         for ((operation, resource), (right, names)) in &kinds {
             let denied = client.lacks(*right, names, deadline)?;
@@ -56,7 +50,24 @@ pub(crate) fn lacking_rights(
                 .extend(denied.map(|name| ((*operation).to_owned(), (*resource).to_owned(), name)));
         }
         Ok(found)
-    });
+    })
+}
+
+/// Asks a cluster through a client of its own.
+pub(crate) fn asked<T: Send>(
+    py: Python<'_>,
+    properties: BTreeMap<String, String>,
+    tokens: Option<Py<PyAny>>,
+    seconds: f64,
+    ask: impl FnOnce(&mut Client, Instant) -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    let wait = duration(seconds)?;
+    let interruptions = Interruptions::default();
+    let made = tokens::parse(properties, tokens, &interruptions)
+        .and_then(|properties| Client::unconnected(properties, Arc::new(SystemClock)));
+    interruptions.check()?;
+    let mut client = made.map_err(|error| plane_failed(py, &error))?;
+    let answer = without_interpreter(py, || ask(&mut client, SystemClock.now() + wait));
     interruptions.check()?;
     answer.map_err(|error| plane_failed(py, &error))
 }

@@ -164,7 +164,6 @@ def test_a_property_file_stands_in_place_of_yaml(tmp_path: Path) -> None:
         "refresh.topics.enabled = false",
         "refresh.groups.enabled = false",
         "a->b.refresh.topics.interval.seconds = -1",
-        "sync.topic.acls.enabled = true",
         "use.defaults.from = target",
         "value.converter = org.apache.kafka.connect.json.JsonConverter",
         "a.sasl.jaas.config = x.PlainLoginModule required username=u password='${vault:x:y}';",

@@ -31,6 +31,7 @@ _NAMES = {
     "`mm2-offset-syncs.SOURCE.internal`": {"mm2-offset-syncs.east.internal"},
     "`SOURCE.checkpoints.internal`": {"east.checkpoints.internal"},
     "`SOURCE.heartbeats`": {"east.heartbeats"},
+    "the cluster": {""},
 }
 
 
@@ -73,9 +74,12 @@ def test_the_table_of_the_documentation_is_the_one_of_the_code(loaded: Any) -> N
         told |= {(alias, name, each) for name in names for each in (*operations.split(", "), *more)}
     found: set[tuple[str, str, str]] = set()
     for settings in (
-        {"sync_group_offsets": True, "group_deletions": "delete"},
+        {
+            "sync_group_offsets": True, "group_deletions": "delete", "acls": True, "quotas": True,
+            "deletions": "delete",
+        },
         {"offset_syncs": "source", "heartbeats": "source"},
-    ):
+    ):  # fmt: skip
         rights = rights_of(loaded(link("orders", **settings), other))
         found |= {(alias, right.name, right.operation) for alias, right in rights}
     # mirrored, and so read and copied, like any topic
@@ -122,6 +126,15 @@ def test_no_right_implies_another(loaded: Any) -> None:
         for two in needed:
             same = one.account == two.account and one is not two
             assert not (same and one.right.covers(two.right)), (one, two)
+
+
+def test_a_right_that_the_link_can_do_without_names_what_it_cannot(loaded: Any) -> None:
+    """Settings of copies are read in any case, and changed if that is allowed."""
+    needed = needed_rights(loaded(link("orders")), loaded(link("orders")).links)
+    copy = Right("AlterConfigs", "topic", "east.orders")
+    [altered] = [need for need in needed if need.right == copy]
+    assert (altered.optional, altered.least) == (True, (Right("DescribeConfigs", "topic", "east.orders"),))
+    assert [need for need in needed if need.optional] == [altered]
 
 
 def test_the_command_has_address_principal_and_pattern(loaded: Any) -> None:

@@ -43,6 +43,12 @@ class Side:
     def left_out(self) -> dict[str, Any]:
         return {}
 
+    def differs(self) -> bool:
+        return False
+
+    def keep(self) -> tuple[list[tuple[str, str]], None]:
+        return [], None
+
     def goals(self, **_: object) -> dict[Any, int]:
         return {}
 

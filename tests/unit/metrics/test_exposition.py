@@ -20,6 +20,7 @@ from eomirror.metrics.exposition import Exposition
 from eomirror.metrics.families import FAMILIES, Family
 from eomirror.metrics.verdict import Window
 from eomirror.plane.protocol import Serving
+from eomirror.records.kept_entries import TargetComparison
 from eomirror.records.reports import DrillResult, LaneRestarts
 from eomirror.status.derive import unread_status
 from eomirror.status.live import LinkFacts, LinkView, running_view
@@ -259,6 +260,14 @@ def status(**changes: Any) -> LinkStatus:
             verified(EVIL, "differs", unverified=9, differences={"missing": 2}, timestamp=940_000),
         ),
         drill=DrillResult(passed=True, rpo_records=0, rto_ms=0, host="h", timestamp=400_000),
+        comparison=TargetComparison(
+            standing=2,
+            problems={"acls": "no right"},
+            changed={"+": 1},
+            changed_at=940_000,
+            command="run",
+            timestamp=1,
+        ),
         drifted=("topic x",),
         retention=(
             RetentionStatus(topic=EVIL, partition=0, used=0.9, left_seconds=360.0, setting="retention.ms"),
@@ -304,6 +313,8 @@ def test_what_stands_in_control_is_exported() -> None:
     assert value(samples, "verify_differences", kind="altered") == 0
     assert value(samples, "topic_differs", topic=EVIL) == 1
     assert (value(samples, "drill_age_seconds"), value(samples, "drill_passed")) == (600, 1)
+    kept = [value(samples, f"target_{name}") for name in ("differences", "problems", "changed_age_seconds")]
+    assert kept == [2, 1, 60]
     assert value(samples, "drifted_topics") == 1
     assert value(samples, "loop_dropped_total", topic=EVIL) == 2
     assert value(samples, "dead_letters_total", topic=EVIL) == 4

@@ -28,6 +28,7 @@ from eomirror.records.control import (
 from eomirror.records.control_record import ControlEntry, RecordError
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.events import Outage, PastEvent, link_events
+from eomirror.records.kept_entries import OwnEntry, TargetComparison
 from eomirror.records.promotion import (
     Cut,
     Fence,
@@ -373,6 +374,21 @@ GOLDEN: list[tuple[Any, bytes, bytes, str | None]] = [
         b'{"v":1,"host":"h","pid":7,"since":6,"interval_ms":10000,"timestamp":9}',
         None,
     ),
+    (
+        OwnEntry(of="quota", entry='[[["user","a"]],"r"]', values=("1.5", "1.0"), gone_since=4, timestamp=9),
+        b'{"kind":"own","of":"quota","entry":"[[[\\"user\\",\\"a\\"]],\\"r\\"]"}',
+        b'{"v":1,"values":["1.5","1.0"],"gone_since":4,"timestamp":9}',
+        None,
+    ),
+    (
+        TargetComparison(
+            standing=2, problems={"acls": "User:m lacks"}, changed={"+": 1}, changed_at=8, command="run", timestamp=9
+        ),
+        b'{"kind":"alike"}',
+        (b'{"v":1,"standing":2,"problems":{"acls":"User:m lacks"},"changed":{"+":1},"changed_at":8,'
+        b'"command":"run","timestamp":9}'),
+        None,
+    ),
 ]  # fmt: skip
 
 # key of a deleted record, kind and sentence of the event
@@ -400,6 +416,8 @@ DELETED: list[tuple[bytes, tuple[str, str] | None]] = [
     (b'{"kind":"verification","topic":"a"}', ("verification", "the verification record is deleted")),
     (b'{"kind":"tail"}', ("tail", "the tail record is deleted")),
     (b'{"kind":"drill"}', ("drill", "the drill record is deleted")),
+    (b'{"kind":"own","of":"acl","entry":"[]"}', None),
+    (b'{"kind":"alike"}', None),
     (b'{"kind":"part","of":"promotion","number":1,"part":0}', ("part", "the part record is deleted")),
     (b'{"kind":"later","topic":"a"}', ("later", "the later record is deleted")),
 ]  # fmt: skip
@@ -417,6 +435,8 @@ LATER = {
     "verification": {"differences", "from_offset", "host", "problem", "since"},
     "tail": {"host", "problem"},
     "drill": {"problem", "stage"},
+    "own": {"gone_since", "values"},
+    "alike": {"changed", "changed_at", "problems"},
 }  # fmt: skip
 
 PARTS: tuple[Any, list[tuple[bytes, bytes]]] = (
@@ -534,6 +554,7 @@ def read(key: bytes, value: bytes) -> Any:
     singles = (view.generation, view.claim, view.handed_over, view.pause, view.recreation, view.copy_back)
     informative = (
         *reports.restarts, *reports.verifications, *reports.standbys, reports.drill, reports.tail, reports.left,
+        *reports.own, reports.comparison,
     )  # fmt: skip
     found = [
         each

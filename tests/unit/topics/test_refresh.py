@@ -21,6 +21,7 @@ from eomirror.kafka.cluster_metadata import (
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.diff import AlterConfig
 from eomirror.topics.discovery import Discovery
+from eomirror.topics.target_entries import TargetEntries
 from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
@@ -101,6 +102,12 @@ class Admin:
         pass
 
 
+@pytest.fixture(autouse=True)
+def _begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records in control are those of a run."""
+    monkeypatch.setattr(TargetEntries, "begun", lambda _: True)
+
+
 def discovery(source: Admin, target: Admin, link: Link = LINK) -> Discovery:
     sides: Any = [SimpleNamespace(cluster=NOWHERE, admin=admin) for admin in (source, target)]
     made = Discovery(link, *sides)
@@ -117,6 +124,22 @@ def test_one_bad_topic_of_a_thousand_costs_few_questions() -> None:
 
     assert {item.source.topic for item in found} == set(names) - {"t500"}
     assert source.asked + target.asked < 150
+
+
+def test_a_listing_tells_whether_topics_have_changed() -> None:
+    """Between two refreshes; each change once, and no listing of a source of many topics, which would cost too much."""
+    source = Admin(["t"])
+    made = discovery(source, Admin())
+    made.refresh()
+    assert not made.differs()
+    source.names = ["new", "t"]
+    assert [made.differs(), made.differs()] == [True, False]
+    source.names = ["new"]
+    assert made.differs()
+    source.names = [f"t{number}" for number in range(201)]
+    made.refresh()
+    source.names = ["t0"]
+    assert not made.differs()
 
 
 def test_a_topic_that_is_left_out_again_is_named_again() -> None:
