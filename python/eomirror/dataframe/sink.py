@@ -20,6 +20,7 @@ docs/adr/0027 has the reasons.
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
@@ -38,6 +39,7 @@ from eomirror.dataframe.progress import SinkProgress, Sources, decode_progress, 
 from eomirror.dataframe.schema import checked_rows
 from eomirror.dataframe.settings import CLAIMS_TOPIC, FENCED_CODES, PROGRESS_TOPIC, WAIT_SECONDS, SinkSettings
 from eomirror.dataframe.sink_topics import create_topics, progress_partition
+from eomirror.dataframe.task_failures import FailureWatch
 from eomirror.errors import (
     FencedError,
     MirrorError,
@@ -203,7 +205,8 @@ class AtomicSink:
             _with_places(rows.schema),
         )
         written = _map_in_arrow(placed.repartitionById(tasks, TASK), write_rows(work), _report_schema())
-        reports = [json.loads(row.report) for row in written.collect()]
+        with FailureWatch(context, work.token, tasks) if work.patient else nullcontext():
+            reports = [json.loads(row.report) for row in written.collect()]
         self._judge(reports, tasks, batch)
         self._too_long(batch, self._clock.monotonic() - started)
         progress = self._progress(reports, batch)
