@@ -196,6 +196,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         starts = self._begin(begun, until, again)
         if begun == self._initial:
             # a first batch that is repeated after a restart: its beginning was looked up again
+            self._check_pinned(until, current)
             starts = {name: min(at, until.next[name]) for name, at in starts.items()}
         ranges = []
         for name, last in sorted(until.next.items()):
@@ -254,6 +255,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         existing = self._known.partitions() if fresh else {}
         first = self._known.starts([name for name in fresh if name in existing])
         return {name: first.get(name, begun.next.get(name, 0)) for name in until.next}
+
+    def _check_pinned(self, until: QueryOffsets, current: Mapping[str, str]) -> None:
+        """Refuses a first batch of Spark's connector that began at the end of that time: ours is empty, and has ids."""
+        if self.options.start.at == "latest" and current and not until.ids:
+            raise DataLossError(
+                "Spark's Kafka connector did not complete the first batch of this checkpoint, and keeps where it began "
+                "in a file that this source cannot read: sources/0/0",
+                fix="let the connector complete the batch; or set startingOffsets to the offsets in that file",
+            )
 
     def _check_present(self, offsets: QueryOffsets, existing: Collection[Name]) -> None:
         if not self.options.fail_on_data_loss:
