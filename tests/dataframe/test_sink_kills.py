@@ -326,7 +326,7 @@ class Campaign:
         for _ in range(3):
             if not program.running:
                 program.start(3, 50)
-            wait_for(lambda: not program.running, 240)
+            wait_for(lambda: not program.running, 1_200)
             if not program.failed:
                 break
         assert not program.failed, program.log()
