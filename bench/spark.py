@@ -53,6 +53,7 @@ _WHERE = "substring(value, 16, 1) <> X'30'"
 SETTINGS = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
