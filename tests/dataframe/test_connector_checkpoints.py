@@ -116,7 +116,12 @@ def test_a_job_moves_by_changing_the_format(
         job.undo_commit()
     link.write("orders", 200)
     query = Query(
-        spark_session, job.checkpoint, link.east, subscribe=link.topic("orders"), startingOffsets="earliest"
+        spark_session,
+        job.checkpoint,
+        link.east,
+        subscribe=link.topic("orders"),
+        includeHeaders="true",
+        startingOffsets="earliest",
     ).run()
     ours = contents([as_record(row) for row in query.rows])
     if completed:
@@ -143,9 +148,16 @@ def test_a_first_batch_that_the_connector_did_not_complete_is_refused_at_latest(
                 file.unlink()
     topic = link.topic("orders")
     with pytest.raises(PySparkException, match="sources/0/0"):
-        Query(spark_session, job.checkpoint, link.east, subscribe=topic).run()
+        Query(spark_session, job.checkpoint, link.east, subscribe=topic, includeHeaders="true").run()
     *_, begun = (job.checkpoint / "sources" / "0" / "0").read_text().splitlines()
-    query = Query(spark_session, job.checkpoint, link.east, subscribe=topic, startingOffsets=begun).run()
+    query = Query(
+        spark_session,
+        job.checkpoint,
+        link.east,
+        subscribe=topic,
+        includeHeaders="true",
+        startingOffsets=begun,
+    ).run()
     assert contents([as_record(row) for row in query.rows]) == written(link)
 
 
@@ -174,7 +186,9 @@ def test_a_checkpoint_is_translated_for_our_source(
     link.catch_up()
     config = load_config(link.path)
     assert translate_checkpoint(job.checkpoint, config, config.links[0]).repeats
-    query = Query(spark_session, job.checkpoint, link.west, subscribe=link.copy("orders")).run()
+    query = Query(
+        spark_session, job.checkpoint, link.west, subscribe=link.copy("orders"), includeHeaders="true"
+    ).run()
     ours = contents([as_record(row) for row in query.rows])
     assert set(before) | set(ours) == set(written(link))
     assert len(query.batches[0]) + len(written(link)) == len(before) + len(ours)
