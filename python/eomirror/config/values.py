@@ -108,6 +108,8 @@ def written(value: Any) -> Any:
         return _written_naming(value)
     if isinstance(value, Rule):
         return written_rule(value)
+    if isinstance(value, tuple) and value and isinstance(value[0], Rule) and value[0].query:
+        return written_rule(value[0])
     return [written(each) for each in value] if isinstance(value, tuple) else value
 
 

@@ -7,6 +7,7 @@ Both are functions over Arrow batches, which Spark runs in its Python workers.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -192,11 +193,24 @@ def _written(work: WriteWork, task: int, batches: Iterator[Any]) -> dict[str, An
     producer.limit(work.settings.topic, task, work.tasks)
     seconds = work.settings.timeout_ms / 1000
     ranges: dict[str, dict[str, list[int]]] = {}
+    counts: Counter[tuple[str, int]] = Counter()
     for batch in batches:
         producer.write(batch.num_rows, column_specs(batch), seconds)
         if work.settings.source_columns:
             _extend(ranges, batch)
-    return {"written": producer.settle(seconds), "ranges": ranges}
+        elif work.settings.link_id:
+            counts += _by_source(batch)
+    sources = [[topic, partition, rows] for (topic, partition), rows in sorted(counts.items())]
+    return {"written": producer.settle(seconds), "ranges": ranges, "sources": sources}
+
+
+def _by_source(batch: Any) -> Counter[tuple[str, int]]:
+    """Returns the number of rows of a batch by source topic and partition."""
+    import pyarrow as pa
+
+    names = list(SOURCE_COLUMNS[:2])
+    found = pa.Table.from_batches([batch.select(names)]).group_by(names).aggregate([([], "count_all")])
+    return Counter({(row[names[0]], row[names[1]]): row["count_all"] for row in found.to_pylist()})
 
 
 def _extend(ranges: dict[str, dict[str, list[int]]], batch: Any) -> None:

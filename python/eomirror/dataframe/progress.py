@@ -11,6 +11,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from eomirror.dataframe.offsets import IDS
 from eomirror.errors import StateError, UsageError
 
 if TYPE_CHECKING:
@@ -144,9 +145,11 @@ def covered(inner: Sources, outer: Sources) -> bool:
 
 
 def source_offsets(logged: Mapping[str, Any]) -> Sources | None:
-    """Returns the offsets of a source in the form of Spark's Kafka connector; None for another form."""
+    """Returns the offsets of a source in the form of Spark's Kafka connector, or of ours; None for another form."""
     found: Sources = {}
     for topic, partitions in logged.items():
+        if topic == IDS:
+            continue
         if not isinstance(partitions, dict):
             return None
         for partition, offset in partitions.items():

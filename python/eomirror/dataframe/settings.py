@@ -10,6 +10,7 @@ from eomirror._native import SinkProducer
 from eomirror.config.clients import producer_properties
 from eomirror.dataframe.kafka_options import kafka_cluster
 from eomirror.errors import UsageError
+from eomirror.log import quiet_unless_configured
 from eomirror.plane.native.oauth import as_text, with_tokens
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class SinkSettings:
         source_columns: Columns with the source topic, partition and offset of a row; empty for none.
         new_query: What a batch of another query does: ``refuse`` or ``append``.
         run_id: Id of a batch write, which is not written a second time; empty for none.
+        link_id: Transactional id of a link whose query writes; empty for a sink of a user.
     """
 
     name: str
@@ -72,6 +74,7 @@ class SinkSettings:
     source_columns: tuple[str, ...]
     new_query: str
     run_id: str
+    link_id: str = ""
 
     @classmethod
     def parse(cls, name: str, options: Mapping[str, str]) -> SinkSettings:
@@ -129,7 +132,7 @@ class SinkSettings:
     @property
     def transactional_id(self) -> str:
         """The transactional id of the whole sink."""
-        return f"eomirror.sink.{self.name}"
+        return self.link_id or f"eomirror.sink.{self.name}"
 
     def open(self, transactional_id: str = "", identity: tuple[int, int] | None = None) -> SinkProducer:
         """
@@ -142,6 +145,7 @@ class SinkSettings:
         Raises:
             MirrorError: The cluster cannot be reached, or refuses.
         """
+        quiet_unless_configured()
         chosen = transactional_id or self.transactional_id
         properties = producer_properties(
             self.cluster,

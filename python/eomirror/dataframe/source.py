@@ -30,6 +30,7 @@ from eomirror.dataframe.filters import Restriction
 from eomirror.dataframe.offsets import QueryOffsets, ReadRange, limited_by_bytes, limited_by_rows, split
 from eomirror.dataframe.options import SourceOptions
 from eomirror.errors import DataLossError, MirrorError
+from eomirror.log import quiet_unless_configured
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -322,6 +323,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 
 def _topics(options: SourceOptions) -> SubscribedTopics:
+    quiet_unless_configured()
     if options.mirror:
         from eomirror.dataframe.mirrored_topics import MirroredTopics
 
@@ -338,6 +340,7 @@ def _partitions(topics: SubscribedTopics, ranges: Sequence[ReadRange], least: in
 def _read(options: SourceOptions, partition: InputPartition, times: tuple[int, int] | None) -> Iterator[Any]:
     from eomirror.dataframe.scan import scan_batches
 
+    quiet_unless_configured()
     if not isinstance(partition, RangePartition):
         # Spark's stand-in for no partitions
         return iter(())

@@ -222,6 +222,7 @@ class MirrorDriver:
         # SimpleQueue.put is reentrant, so a signal handler may call it at any moment; Event.set is not
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._engine: Future[Engine] = Future()
+        self._context: Future[Any] = Future()
         self._opened = _Opened()
         self._lock = threading.Lock()
         self._abandoned = False
@@ -354,6 +355,7 @@ class MirrorDriver:
             run=run,
             clock=self._clock,
             engine=self._engine,
+            context=self._context,
             on_event=tell,
             wake=lambda: self._inbox.put("look"),
             fail_mirror=self._fail,
@@ -415,6 +417,7 @@ class MirrorDriver:
             late = self._abandoned
             if not late:
                 self._opened.spark = spark
+                self._context.set_result(spark.context)
             if not late and moving is None:
                 spark.use()
                 self._engine.set_result(Engine(jobs, self._opened.channel, warm_up))
@@ -439,6 +442,9 @@ class MirrorDriver:
         options, settings = self._options, self._options.settings
         master = settings.get("spark.master", "")
         if not options.local_lanes or options.spark is not None or not is_local(master) or has_context():
+            return None
+        if all(link.query is not None for link, _, _ in self._given):
+            # a query needs Spark itself
             return None
         check_slots(master, self._lanes)
         tasks = self._open_channel(settings, master)
@@ -495,6 +501,7 @@ class MirrorDriver:
             self._opened.progressed.set()
             # wakes links that wait for Spark; the starting thread closes a context that it still opens
             self._engine.cancel()
+            self._context.cancel()
         for link in self._links.values():
             link.request_stop()
         for link in self._links.values():

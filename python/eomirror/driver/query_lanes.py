@@ -1,0 +1,307 @@
+"""
+The one lane of a link whose records a query writes: its attempts are Structured Streaming queries of this process.
+
+An attempt takes the steps of a lane on a worker (`eomirror.lane.start`): it takes the lane's transactional id, reads
+control and positions, compares them with both clusters, and commits its claim.  Then a query reads from the positions,
+and its sink commits the new positions with the rows (`eomirror.dataframe.link_stream`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from eomirror.crash import crash_point
+from eomirror.dataframe.link_sink import LinkPorts, LinkSink, Placement
+from eomirror.dataframe.link_stream import LinkStream
+from eomirror.dataframe.settings import FENCED_CODES
+from eomirror.driver.channel import AttemptId
+from eomirror.driver.link_lanes import LinkLanes
+from eomirror.errors import (
+    FencedError,
+    LaneError,
+    MirrorError,
+    StoppedError,
+    SupersededError,
+    TransactionRefusedError,
+)
+from eomirror.kafka.session import link_sessions
+from eomirror.lane.errors import Outcome, judge
+from eomirror.lane.machine import Command
+from eomirror.lane.partitions import LanePartitions
+from eomirror.lane.spec import Ending
+from eomirror.lane.stats import AttemptStats
+from eomirror.link.lane_state import LaneStateReader, LaneTopics
+from eomirror.plane.protocol import Serving
+from eomirror.records.names import LinkNames
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future
+
+    from eomirror.clock import Clock
+    from eomirror.kafka.session import LinkSessions
+    from eomirror.lane.spec import LaneProgress, LaneReport, LaneSpec
+
+__all__ = ["QueryAttempt", "QueryLanes"]
+
+log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS: Final = 0.5
+
+
+class QueryLanes(LinkLanes):
+    """
+    Runs the query of one link.
+
+    Args:
+        context: Completes with the Spark context.
+        given: Arguments of `LinkLanes`.
+    """
+
+    def __init__(self, context: Future[Any], *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._context = context
+        self._attempt: QueryAttempt | None = None
+
+    def run_attempt(self, spec: LaneSpec) -> LaneReport:
+        """Runs an attempt as a query of Spark."""
+        identity = AttemptId(spec.link.name, spec.lane, spec.epoch, spec.attempt)
+        attempt = QueryAttempt(
+            spec, self._context, lambda progress: self.update(identity, progress), self._tools.clock
+        )
+        self._attempt = attempt
+        attempt.tell(self.greeting(identity))
+        key = (spec.lane, spec.epoch, spec.attempt)
+        self.running.add(key)
+        try:
+            return attempt.run()
+        finally:
+            self.running.discard(key)
+            self._attempt = None
+
+    def send(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Tells the running attempt; there is one lane."""
+        del lane
+        if self._attempt is not None:
+            self._attempt.tell(messages)
+
+    send_to_all = send
+
+    def wait_disconnected(self, lane: int) -> None:
+        """Returns at once: an attempt ends with its thread."""
+
+    def cancel(self, lane: int) -> None:
+        """Cancels the micro-batch of the running attempt."""
+        del lane
+        if self._attempt is not None:
+            self._attempt.cancel()
+
+
+class QueryAttempt:
+    """
+    One attempt of a link's query.
+
+    Args:
+        spec: The attempt.
+        context: Completes with the Spark context.
+        report: Called with its progress.
+        clock: Source of time.
+    """
+
+    def __init__(
+        self, spec: LaneSpec, context: Future[Any], report: Callable[[LaneProgress], None], clock: Clock
+    ) -> None:
+        self._spec = spec
+        self._context = context
+        self._report = report
+        self._clock = clock
+        self._ending: Ending | None = None
+        self._told = threading.Event()
+        self._partitions = LanePartitions(spec.partitions)
+        self._stats = AttemptStats(spec, since_ms=clock.wall_ms())
+        self._ends: dict[SourcePartition, int] = {}
+        self._sink: LinkSink | None = None
+        self._stream: LinkStream | None = None
+        self._lock = threading.Lock()
+
+    # -- from other threads -------------------------------------------------------------------------
+
+    def tell(self, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Ends the attempt between two micro-batches: it is to stop, or its partitions have changed."""
+        for message in messages:
+            stops = message.get("type") == "stop"
+            self._ending = Ending.STOPPED if stops else self._ending or Ending.EPOCH
+            if self._sink is not None:
+                self._sink.closing = True
+            self._told.set()
+
+    def cancel(self) -> None:
+        """Cancels the micro-batch that runs: its transaction is aborted."""
+        self._told.set()
+        if self._stream is not None:
+            # in a thread of its own: Spark waits for the batch
+            threading.Thread(target=self._stream.stop, name="query-cancel", daemon=True).start()
+
+    # -- what `AttemptStats` asks a plane -----------------------------------------------------------
+
+    def log_ends(self) -> Mapping[SourcePartition, int]:
+        """Returns the last stable offsets of the source, as last read."""
+        return self._ends
+
+    def serving(self) -> Serving:
+        """Returns what moves the bytes."""
+        query = self._spec.link.query
+        return Serving(
+            plane="" if query is None else query.kind, reason="transform is a query", protocol="V2"
+        )
+
+    # -----------------------------------------------------------------------------------------------
+
+    def run(self) -> LaneReport:
+        """Runs until it is told to end, or fails; returns the result."""
+        try:
+            with ExitStack() as clients:
+                outcome = self._run(clients)
+        except Exception as error:  # noqa: BLE001  Spark's own, also of the JVM's end
+            outcome = self._outcome(error)
+        self._tell_progress("ended")
+        return self._stats.report(outcome, self._partitions.stopped, overdue=False, damaged=())
+
+    def _run(self, clients: ExitStack) -> Outcome:
+        spec = self._spec
+        sessions = link_sessions(spec.link, spec.source, spec.target, f"lane-{spec.lane}", clock=self._clock)
+        clients.callback(sessions.close)
+        state = LaneStateReader(spec, sessions.target)
+        topics = LaneTopics(spec, sessions.source.admin, sessions.target.admin, self._clock)
+        query = spec.link.query
+        assert query is not None, "only links with a query run here"  # noqa: S101  for the type checker
+        sink = LinkSink(
+            spec, query, LinkPorts(state, topics, self._placed(sessions), self._committed), self._clock
+        )
+        sink.open()
+        newest = state.read_control().generation
+        if newest is None or (newest.generation, newest.run) != (spec.generation, spec.run):
+            return Outcome(Ending.SUPERSEDED, "control holds another generation")
+        self._take_positions(state, topics)
+        if not self._partitions.positions:
+            return Outcome(
+                Ending.FAILED, "all topics of the link are stopped", _first_error(self._partitions)
+            )
+        sink.positions = dict(self._partitions.positions)
+        crash_point("lane.topics_compared")
+        sink.claim(host=socket.gethostname(), pid=os.getpid())
+        with self._lock:
+            self._sink = sink
+            sink.closing = self._ending is not None
+        self._read_ends(sessions)
+        self._tell_progress("running")
+        stream = LinkStream(self._context.result(), sink, tasks=spec.link.lanes)
+        clients.callback(stream.close)
+        self._stream = stream
+        self._follow(stream, sessions, sink)
+        if self._ending is None:
+            raise stream.error or MirrorError("the query ended, and Spark gives no reason")
+        return Outcome(self._ending, "the driver stopped it")
+
+    def _take_positions(self, state: LaneStateReader, topics: LaneTopics) -> None:
+        spec, partitions = self._spec, self._partitions
+        partitions.take(
+            spec.partitions,
+            state.read_positions(),
+            generation=spec.generation,
+            topic=LinkNames(spec.link.state_name).positions_topic,
+        )
+        held = list(partitions.positions.values())
+        resumed = partitions.resume(
+            held,
+            topics.facts(held),
+            accept_gaps=False,
+            keyed=True,
+            run=spec.run,
+            wall_ms=self._clock.wall_ms(),
+        )
+        for topic, error in resumed.stopped:
+            log.error("topic_stopped", topic=topic, reason=error.message, fix=error.fix)
+
+    def _placed(self, sessions: LinkSessions) -> Placement:
+        targets = {item.source.topic: item.target_topic for item in self._spec.partitions}
+        facts = sessions.target.admin.describe_topics(sorted(set(targets.values())))
+        counts = {name: 0 if found is None else found.partitions for name, found in facts.items()}
+        return Placement(targets, {topic: counts[target] for topic, target in targets.items()})
+
+    def _follow(self, stream: LinkStream, sessions: LinkSessions, sink: LinkSink) -> None:
+        """Runs the query until it ends, or is told to."""
+        spec = self._spec
+        starts = {source: position.offset for source, position in self._partitions.positions.items()}
+        stream.start(
+            f"eomirror {spec.link.name} {spec.epoch}.{spec.attempt}",
+            spec.source,
+            starts,
+            interval=spec.link.commit_interval,
+        )
+        while stream.active and not self._told.wait(_LOOK_SECONDS):
+            self._read_ends(sessions)
+            self._tell_progress("running")
+        # the batch that runs is committed; the next one does not begin
+        while stream.active and sink.busy:
+            self._clock.sleep(0.02)
+
+    # -- progress -----------------------------------------------------------------------------------
+
+    def _committed(self, positions: Any, seconds: float) -> None:
+        self._partitions.committed(positions)
+        self._stats.add(positions, seconds=seconds, wall_ms=self._clock.wall_ms())
+        self._tell_progress("running")
+
+    def _read_ends(self, sessions: LinkSessions) -> None:
+        try:
+            self._ends = dict(
+                sessions.source.admin.offsets(
+                    sorted(self._partitions.positions), at="latest", read_committed=True
+                )
+            )
+        except MirrorError as error:
+            log.debug("source_ends_not_read", link=self._spec.link.name, reason=error.message)
+
+    def _tell_progress(self, state: str) -> None:
+        with self._lock:
+            self._report(
+                self._stats.progress(
+                    state,
+                    self._partitions.positions,
+                    self,  # type: ignore[arg-type]  the two methods that it asks
+                    stopped=self._partitions.stopped,
+                    now=self._clock.monotonic(),
+                    wall_ms=self._clock.wall_ms(),
+                )
+            )
+
+    def _outcome(self, error: BaseException) -> Outcome:
+        if self._ending is not None or isinstance(error, StoppedError):
+            return Outcome(self._ending or Ending.STOPPED, "stopped")
+        if isinstance(error, TransactionRefusedError):
+            fenced = error.code in FENCED_CODES
+            return Outcome(Ending.SUPERSEDED if fenced else Ending.REBUILD, error.message)
+        if isinstance(error, SupersededError | FencedError):
+            return Outcome(Ending.SUPERSEDED, str(error))
+        if isinstance(error, LaneError | MirrorError):
+            consequence = judge(error, Command.PUMP)
+            if consequence.topic and isinstance(error, MirrorError):
+                self._partitions.stop(consequence.topic, error)
+            return consequence.outcome
+        text = str(error)
+        ending = Ending.TASK_RAISED if "PythonException" in text or "Traceback" in text else Ending.REBUILD
+        return Outcome(ending, text.partition("\n")[0][:500])
+
+
+def _first_error(partitions: LanePartitions) -> MirrorError | None:
+    for stop in partitions.stopped.values():
+        return MirrorError(stop.reason, fix=stop.fix)
+    return None
