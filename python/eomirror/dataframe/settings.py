@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
     from eomirror.config.model import Cluster
 
-__all__ = ["CLAIMS_TOPIC", "FENCED_CODES", "PROGRESS_TOPIC", "WAIT_SECONDS", "SinkSettings"]
+__all__ = ["CLAIMS_TOPIC", "FENCED_CODES", "WAIT_SECONDS", "SinkSettings"]
 
-#: Topic of the sinks' progress records, compacted; key: the sink's name.
-PROGRESS_TOPIC: Final = "eomirror.sink.progress"
 #: Topic of the claims of tasks, which matter for as long as a batch.
 CLAIMS_TOPIC: Final = "eomirror.sink.claims"
 #: Seconds to wait for one answer of the cluster, retries included.

@@ -35,9 +35,9 @@ from eomirror.dataframe.partition_writer import (
     topic_counts,
     write_rows,
 )
-from eomirror.dataframe.progress import SinkProgress, Sources, decode_progress, must_write, source_offsets
+from eomirror.dataframe.progress import must_write, source_offsets
 from eomirror.dataframe.schema import checked_rows
-from eomirror.dataframe.settings import CLAIMS_TOPIC, FENCED_CODES, PROGRESS_TOPIC, WAIT_SECONDS, SinkSettings
+from eomirror.dataframe.settings import CLAIMS_TOPIC, FENCED_CODES, WAIT_SECONDS, SinkSettings
 from eomirror.dataframe.sink_topics import create_topics, progress_partition
 from eomirror.dataframe.task_failures import FailureWatch
 from eomirror.errors import (
@@ -51,6 +51,7 @@ from eomirror.errors import (
     UsageError,
 )
 from eomirror.log import quiet_unless_configured
+from eomirror.records.sink_progress import PROGRESS_TOPIC, SinkProgress, Sources, decode_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from eomirror._native import key_partition
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.dataframe.settings import CLAIMS_TOPIC, PROGRESS_TOPIC
+from eomirror.dataframe.settings import CLAIMS_TOPIC
 from eomirror.errors import UnreachableError
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.kafka.session import ClusterSession
+from eomirror.records.sink_progress import PROGRESS_TOPIC
 from eomirror.topics.diff import TIMESTAMPS, default_replication_factor
 
 if TYPE_CHECKING:

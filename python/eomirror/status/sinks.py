@@ -1,0 +1,190 @@
+"""
+Status of Spark queries that write through `eomirror.spark.sink` or ``format("eomirror")``, as links.
+
+The progress record of a sink is its position: with it a query is a link without an owner, whose source offsets are the
+positions of its partitions.  Which cluster they belong to is not recorded.  It is the one of the configuration that has
+all of these partitions, and no fewer records; where several have them, the lag is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.errors import MirrorError
+from eomirror.kafka.compacted_topic import CompactedTopicReader
+from eomirror.kafka.session import ClusterSession
+from eomirror.records.sink_progress import PROGRESS_TOPIC, decode_progress
+from eomirror.status.model import LinkStatus, PartitionStatus
+from eomirror.status.snapshot import sum_known
+from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eomirror.config import Cluster
+    from eomirror.kafka.compacted_topic import LogRecord
+    from eomirror.records.sink_progress import SinkProgress
+
+__all__ = ["SinkReader", "SinkState", "newest_progress", "sink_status"]
+
+_CLIENT_ID = "eomirror.status"
+_READ_SECONDS = 10.0
+
+
+class SinkState(NamedTuple):
+    """
+    Progress of one sink.
+
+    Attributes:
+        name: Name of the sink.
+        newest: Its newest record.
+        rows: Rows of its last batch.
+    """
+
+    name: str
+    newest: SinkProgress
+    rows: int
+
+
+def newest_progress(records: Sequence[LogRecord]) -> list[SinkState]:
+    """
+    Returns the progress of each sink.
+
+    A sink of ``format("eomirror")`` has a record for each target partition, whose key is NAME/TOPIC-PARTITION.
+
+    Args:
+        records: The progress topic, oldest first within a partition.
+
+    Raises:
+        StateError: A record is damaged, or of a later version.
+    """
+    found: dict[str, dict[str, SinkProgress]] = {}
+    for record in records:
+        key = (record.key or b"").decode("utf-8", "replace")
+        name = key.partition("/")[0]
+        if record.value is None:
+            found.get(name, {}).pop(key, None)
+            continue
+        found.setdefault(name, {})[key] = decode_progress(record.value, record.where)
+    states = []
+    for name, parts in sorted(found.items()):
+        if parts:
+            newest = max(parts.values(), key=lambda one: one.timestamp)
+            rows = sum(
+                one.rows
+                for one in parts.values()
+                if (one.query, one.batch, one.run) == (newest.query, newest.batch, newest.run)
+            )
+            states.append(SinkState(name, newest, rows))
+    return states
+
+
+def sink_status(
+    state: SinkState, target: str, ends: Mapping[SourcePartition, int] | None, now_ms: int
+) -> LinkStatus:
+    """
+    Returns the status of a sink.
+
+    Args:
+        target: Alias of its cluster.
+        ends: Last stable offsets of its source partitions; None if their cluster is not known.
+        now_ms: Wall clock.
+    """
+    newest = state.newest
+    age = max(0.0, (now_ms - newest.timestamp) / 1000)
+    partitions = tuple(
+        _partition(SourcePartition(topic, int(number)), offset, ends, newest.timestamp)
+        for topic, numbers in sorted((newest.sources or {}).items())
+        for number, offset in sorted(numbers.items(), key=lambda each: int(each[0]))
+    )
+    what = f"batch {newest.batch} of query {newest.query}" if newest.query else "a batch write"
+    return LinkStatus(
+        link=f"sink {state.name}",
+        state="running",
+        lag_records=sum_known([item.lag_records for item in partitions]) if partitions else None,
+        partitions=partitions,
+        remark=f"a Spark query writes to {target}: {what}, {state.rows:,} rows, {age:,.0f} s ago"
+        + ("" if partitions else "; its source offsets are not known"),
+    )
+
+
+def _partition(
+    source: SourcePartition, offset: int, ends: Mapping[SourcePartition, int] | None, timestamp: int
+) -> PartitionStatus:
+    end = None if ends is None else ends.get(source)
+    return PartitionStatus(
+        topic=source.topic,
+        partition=source.partition,
+        target_topic="",
+        lane=0,
+        position=offset,
+        source_lso=end,
+        lag_records=None if end is None else max(0, end - offset),
+        last_commit=timestamp,
+    )
+
+
+class SinkReader:
+    """
+    Reads the progress of all sinks on the clusters of a configuration.  Not thread-safe.
+
+    Args:
+        clusters: Clusters by alias.
+    """
+
+    def __init__(self, clusters: Mapping[str, Cluster], clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._sessions = {
+            alias: ClusterSession(cluster, client_id=_CLIENT_ID, timeout=_READ_SECONDS, clock=clock)
+            for alias, cluster in clusters.items()
+        }
+
+    def read(self) -> list[LinkStatus]:
+        """Returns the status of each sink; none of a cluster that does not answer, or has no sinks."""
+        found = []
+        for alias, session in self._sessions.items():
+            try:
+                records = CompactedTopicReader(session).records(
+                    PROGRESS_TOPIC, seconds=_READ_SECONDS, wait_for_open=False
+                )
+                states = newest_progress(records)
+            except MirrorError:
+                # its links say so
+                continue
+            for state in states:
+                ends = self._ends(state.newest.sources or {})
+                found.append(sink_status(state, alias, ends, self._clock.wall_ms()))
+        return found
+
+    def close(self) -> None:
+        """Closes all clients."""
+        for session in self._sessions.values():
+            session.close()
+
+    def _ends(self, sources: Mapping[str, Mapping[str, int]]) -> dict[SourcePartition, int] | None:
+        """Returns the ends of the one cluster that the offsets can belong to; None if several, or none, can."""
+        wanted = {
+            SourcePartition(topic, int(number)): offset
+            for topic, numbers in sources.items()
+            for number, offset in numbers.items()
+        }
+        fitting: list[dict[SourcePartition, int]] = []
+        for session in self._sessions.values():
+            try:
+                topics = session.admin.describe_topics(sorted(sources))
+                if not all(_has(topics.get(one.topic), one.partition) for one in wanted):
+                    continue
+                ends: Mapping[Any, int] = session.admin.offsets(
+                    sorted(wanted), at="latest", read_committed=True
+                )
+            except MirrorError:
+                continue
+            if all(ends.get(one, -1) >= offset for one, offset in wanted.items()):
+                fitting.append({one: ends[one] for one in wanted})
+        return fitting[0] if wanted and len(fitting) == 1 else None
+
+
+def _has(facts: Any, partition: int) -> bool:
+    return facts is not None and partition < facts.partitions
