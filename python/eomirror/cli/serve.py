@@ -13,9 +13,13 @@ from eomirror.cli import options
 from eomirror.serve.http import parse_listen
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
+    from eomirror.config import Config
     from eomirror.serve.http import Address
+    from eomirror.status.live import LinkFacts
+    from eomirror.status.repeated_reader import Reader
 
 __all__ = ["serve"]
 
@@ -114,6 +118,7 @@ def _serve(
             )
             for link in chosen
         },
+        sinks=(dict) if links else partial(_sinks, loaded),
         version=__version__,
         per_partition=per_partition,
         per_group=per_group,
@@ -129,3 +134,21 @@ def _serve(
     finally:
         endpoints.close()
         server.close()
+
+
+def _sinks(config: Config) -> dict[LinkFacts, Callable[[], Reader]]:
+    """Returns the sinks of Spark queries that the clusters know now, with the function that makes the reader of each."""
+    from eomirror.status.live import LinkFacts
+    from eomirror.status.sinks import OneSink, SinkReader
+
+    reader = SinkReader(config.clusters)
+    try:
+        names = [status.link for status in reader.read()]
+    finally:
+        reader.close()
+    return {
+        LinkFacts(name, "its source", name.rpartition(" ")[2], "", "sink"): partial(
+            OneSink, config.clusters, name
+        )
+        for name in names
+    }

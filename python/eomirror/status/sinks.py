@@ -8,11 +8,10 @@ all of these partitions, and no fewer records; where several have them, the lag 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
-from eomirror.errors import MirrorError
+from eomirror.errors import MirrorError, UnreachableError
 from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.kafka.session import ClusterSession
 from eomirror.records.sink_progress import PROGRESS_TOPIC, decode_progress
@@ -21,13 +20,13 @@ from eomirror.status.snapshot import sum_known
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from eomirror.config import Cluster
     from eomirror.kafka.compacted_topic import LogRecord
     from eomirror.records.sink_progress import SinkProgress
 
-__all__ = ["SinkReader", "SinkState", "newest_progress", "sink_status"]
+__all__ = ["OneSink", "SinkReader", "SinkState", "newest_progress", "sink_link", "sink_status"]
 
 _CLIENT_ID = "eomirror.status"
 _READ_SECONDS = 10.0
@@ -81,6 +80,11 @@ def newest_progress(records: Sequence[LogRecord]) -> list[SinkState]:
     return states
 
 
+def sink_link(name: str, target: str) -> str:
+    """Returns the name under which a sink is shown beside links."""
+    return f"sink {name} on {target}"
+
+
 def sink_status(
     state: SinkState, target: str, ends: Mapping[SourcePartition, int] | None, now_ms: int
 ) -> LinkStatus:
@@ -101,11 +105,11 @@ def sink_status(
     )
     what = f"batch {newest.batch} of query {newest.query}" if newest.query else "a batch write"
     return LinkStatus(
-        link=f"sink {state.name}",
+        link=sink_link(state.name, target),
         state="running",
         lag_records=sum_known([item.lag_records for item in partitions]) if partitions else None,
         partitions=partitions,
-        remark=f"a Spark query writes to {target}: {what}, {state.rows:,} rows, {age:,.0f} s ago"
+        remark=f"a Spark query: {what}, {state.rows:,} rows, {age:,.0f} s ago"
         + ("" if partitions else "; its source offsets are not known"),
     )
 
@@ -184,6 +188,39 @@ class SinkReader:
             if all(ends.get(one, -1) >= offset for one, offset in wanted.items()):
                 fitting.append({one: ends[one] for one in wanted})
         return fitting[0] if wanted and len(fitting) == 1 else None
+
+
+class OneSink:
+    """
+    Reads the progress of one sink.
+
+    Args:
+        clusters: Clusters by alias.
+        link: Its name, from `sink_link`.
+    """
+
+    def __init__(self, clusters: Mapping[str, Cluster], link: str) -> None:
+        self._link = link
+        self._reader = SinkReader(clusters)
+
+    def read(self) -> LinkStatus:
+        """
+        Returns the status.
+
+        Raises:
+            UnreachableError: Its cluster does not answer, or has no progress of it.
+        """
+        for status in self._reader.read():
+            if status.link == self._link:
+                return status
+        raise UnreachableError(
+            f"{self._link}: its cluster does not answer, or has no progress of it",
+            fix="check the cluster; the progress is in topic " + PROGRESS_TOPIC,
+        )
+
+    def close(self) -> None:
+        """Closes all clients."""
+        self._reader.close()
 
 
 def _has(facts: Any, partition: int) -> bool:
