@@ -137,7 +137,7 @@ def _serve(
 
 
 def _sinks(config: Config) -> dict[LinkFacts, Callable[[], Reader]]:
-    """Returns the sinks of Spark queries that the clusters know now, with the function that makes the reader of each."""
+    """Returns facts and reader of each sink of a Spark query that the clusters know now."""
     from eomirror.status.live import LinkFacts
     from eomirror.status.sinks import OneSink, SinkReader
 

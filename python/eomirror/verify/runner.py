@@ -105,8 +105,8 @@ class Verifier:
     ) -> None:
         if link.query is not None:
             raise UsageError(
-                f"link {link.name}: its records are rows of a query (transform: {link.query.kind}), and verify does not "
-                "run the query",
+                f"link {link.name}: its records are rows of a query (transform: {link.query.kind}), and verify "
+                "does not run the query",
                 fix="name the other links with --link; compare the rows with a query of your own on both clusters",
             )
         self._link = link
