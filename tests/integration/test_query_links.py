@@ -90,7 +90,7 @@ def status(config: Config) -> Any:
 
 
 def test_a_statement_writes_what_it_selects_and_the_status_counts_the_rest(
-    east: LocalCluster, west: LocalCluster, topic_name: str, rng: random.Random, spark: Any
+    east: LocalCluster, west: LocalCluster, topic_name: str, rng: random.Random, spark_context: Any
 ) -> None:
     """The copy has the rows in the order and partition of their records, and positions count the records left out."""
     create_topic(east.client_properties, topic_name, _PARTITIONS)
@@ -98,7 +98,7 @@ def test_a_statement_writes_what_it_selects_and_the_status_counts_the_rest(
     written.write(200)
     config = load_config(settings(east, west, topic_name))
 
-    with Mirror(config, spark=spark) as mirror:
+    with Mirror(config, spark=spark_context) as mirror:
         report = mirror.run(until="caught-up")
 
     assert report.exit_code == 0
@@ -111,28 +111,28 @@ def test_a_statement_writes_what_it_selects_and_the_status_counts_the_rest(
 
 
 def test_a_running_query_follows_new_records_and_is_paused(
-    east: LocalCluster, west: LocalCluster, topic_name: str, rng: random.Random, spark: Any
+    east: LocalCluster, west: LocalCluster, topic_name: str, rng: random.Random, spark_context: Any
 ) -> None:
     """Records that come while it runs are copied; a stop leaves positions from which the next run goes on."""
     create_topic(east.client_properties, topic_name, _PARTITIONS)
     written = Written(east.client_properties, topic_name, rng)
     config = load_config(settings(east, west, topic_name))
     for _ in range(2):
-        with running(Mirror(config, spark=spark)):
+        with running(Mirror(config, spark=spark_context)):
             written.write(50)
             wait_for(lambda: copied(west, f"east.{topic_name}") == written.expected, 90)
     assert copied(west, f"east.{topic_name}") == written.expected
 
 
 def test_a_statement_that_looks_at_several_records_fails_the_link(
-    east: LocalCluster, west: LocalCluster, topic_name: str, rng: random.Random, spark: Any
+    east: LocalCluster, west: LocalCluster, topic_name: str, rng: random.Random, spark_context: Any
 ) -> None:
     create_topic(east.client_properties, topic_name, _PARTITIONS)
     Written(east.client_properties, topic_name, rng).write(10)
     sql = {"sql": "SELECT DISTINCT value FROM records"}
     config = load_config(settings(east, west, topic_name, transform=sql))
 
-    with pytest.raises(UsageError, match="Distinct"), Mirror(config, spark=spark) as mirror:
+    with pytest.raises(UsageError, match="Distinct"), Mirror(config, spark=spark_context) as mirror:
         mirror.run(until=60)
     assert copied(west, f"east.{topic_name}") == {0: [], 1: []}
 
