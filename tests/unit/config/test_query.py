@@ -73,6 +73,6 @@ def test_a_query_that_cannot_be_one_is_refused_with_its_path(transform: Any) -> 
     ],
 )
 def test_settings_of_lanes_are_refused_with_a_query(setting: dict[str, Any]) -> None:
-    (fault,) = inspected(SQL, **setting).faults
+    faults = inspected(SQL, **setting).faults
 
-    assert fault.path == f"links[0].{next(iter(setting))}"
+    assert f"links[0].{next(iter(setting))}" in {fault.path for fault in faults}
