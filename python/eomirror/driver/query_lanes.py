@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.kafka.session import LinkSessions
     from eomirror.lane.spec import LaneProgress, LaneReport, LaneSpec
+    from eomirror.plane.protocol import Plane
 
 __all__ = ["QueryAttempt", "QueryLanes"]
 
@@ -262,11 +263,10 @@ class QueryAttempt:
 
     def _read_ends(self, sessions: LinkSessions) -> None:
         try:
-            self._ends = dict(
-                sessions.source.admin.offsets(
-                    sorted(self._partitions.positions), at="latest", read_committed=True
-                )
+            found = sessions.source.admin.offsets(
+                sorted(self._partitions.positions), at="latest", read_committed=True
             )
+            self._ends = {SourcePartition(*source): offset for source, offset in found.items()}
         except MirrorError as error:
             log.debug("source_ends_not_read", link=self._spec.link.name, reason=error.message)
 
@@ -276,7 +276,8 @@ class QueryAttempt:
                 self._stats.progress(
                     state,
                     self._partitions.positions,
-                    self,  # type: ignore[arg-type]  the two methods that it asks
+                    # the two methods that it asks
+                    cast("Plane", self),
                     stopped=self._partitions.stopped,
                     now=self._clock.monotonic(),
                     wall_ms=self._clock.wall_ms(),
