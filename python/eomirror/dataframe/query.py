@@ -58,7 +58,7 @@ def queried(query: Rule, records: Any) -> Any:
         rows = _selected(query.query, records) if query.kind == "sql" else _mapped(query.query, records)
         return rows.select(*_columns(rows))
     except PySparkException as error:
-        reason = str(error).partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0]
         raise UsageError(f"transform: {query.kind}: {reason[:500]}", fix=_FIX) from error
 
 
