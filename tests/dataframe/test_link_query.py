@@ -44,7 +44,10 @@ def sql(text: str) -> Rule:
         ("SELECT value FROM (SELECT value, offset AS at FROM records) WHERE at < 2", [0, 1]),
         ("SELECT r.value FROM records r WHERE get_json_object(string(r.value), '$.n') = '3'", [3]),
         ("SELECT value FROM (SELECT * FROM records) AS part WHERE partition = 2", [2, 5]),
-        ("SELECT value FROM records LATERAL VIEW explode(array(1, 2)) each AS twice WHERE offset = 1", [1, 1]),
+        (
+            "SELECT value FROM records LATERAL VIEW explode(array(1, 2)) each AS twice WHERE offset = 1",
+            [1, 1],
+        ),
     ],
 )
 def test_rows_of_a_statement_keep_topic_and_partition_of_their_records(
