@@ -187,6 +187,7 @@ class _Opened:
         moving: Runs attempts before Spark is up, and moves them there.
         progressed: Set by the first progress of a lane, and at the end of the run.
         spark_deadline: End of the time in which Spark must be up, if lanes have begun without it.
+        context: Completes with the Spark context, for queries.
     """
 
     spark: SparkEngine | None = None
@@ -195,6 +196,7 @@ class _Opened:
     tasks: LaneTasks | None = None
     progressed: threading.Event = field(default_factory=threading.Event)
     spark_deadline: Deadline | None = None
+    context: Future[Any] = field(default_factory=Future)
 
     def close(self) -> None:
         """Closes the channel first: lanes that still run stop then."""
@@ -222,7 +224,6 @@ class MirrorDriver:
         # SimpleQueue.put is reentrant, so a signal handler may call it at any moment; Event.set is not
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._engine: Future[Engine] = Future()
-        self._context: Future[Any] = Future()
         self._opened = _Opened()
         self._lock = threading.Lock()
         self._abandoned = False
@@ -355,7 +356,7 @@ class MirrorDriver:
             run=run,
             clock=self._clock,
             engine=self._engine,
-            context=self._context,
+            context=self._opened.context,
             on_event=tell,
             wake=lambda: self._inbox.put("look"),
             fail_mirror=self._fail,
@@ -417,7 +418,7 @@ class MirrorDriver:
             late = self._abandoned
             if not late:
                 self._opened.spark = spark
-                self._context.set_result(spark.context)
+                self._opened.context.set_result(spark.context)
             if not late and moving is None:
                 spark.use()
                 self._engine.set_result(Engine(jobs, self._opened.channel, warm_up))
@@ -501,7 +502,7 @@ class MirrorDriver:
             self._opened.progressed.set()
             # wakes links that wait for Spark; the starting thread closes a context that it still opens
             self._engine.cancel()
-            self._context.cancel()
+            self._opened.context.cancel()
         for link in self._links.values():
             link.request_stop()
         for link in self._links.values():
