@@ -85,7 +85,7 @@ class Placement:
 @dataclass(frozen=True, slots=True)
 class LinkPorts:
     """
-    What the sink of a link reads and tells.
+    Readers and callback of the sink of a link.
 
     Attributes:
         state: Reads control and positions.
@@ -107,7 +107,7 @@ class LinkSink(AtomicSink):
     Args:
         spec: The attempt.
         positions: Committed positions of its partitions, read behind `open`.
-        ports: What it reads and tells.
+        ports: Its readers and callback.
 
     Attributes:
         error: Error of the batch that failed; None for none. Spark passes on its text only.

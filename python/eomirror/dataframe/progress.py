@@ -1,5 +1,5 @@
 """
-What a batch has to do after the progress of its sink (`eomirror.records.sink_progress`). Pure.
+Decides about a batch by the progress of its sink (`eomirror.records.sink_progress`). Pure.
 
 Batch ids count for one query: a
 query without its checkpoint directory begins at 0 under a new id.  Then only source offsets tell what was written.
