@@ -41,14 +41,14 @@ _OTHERS = (
 _KNOWN = (*_SUBSCRIPTIONS, *_STARTS, *_ENDS, *_STREAM_ONLY, *_OTHERS)
 # options of Spark's connector without a meaning here, and why
 _NEEDLESS = {
-    "groupidprefix": "the source joins no consumer group; groupId names one that offsets are committed to",
-    "kafka.group.id": "the source joins no consumer group; groupId names one that offsets are committed to",
+    "groupidprefix": "no consumer group is joined; groupId names one that offsets are committed to",
+    "kafka.group.id": "no consumer group is joined; groupId names one that offsets are committed to",
     "fetchoffset.numretries": "look-ups of offsets are repeated until they time out",
     "fetchoffset.retryintervalms": "look-ups of offsets are repeated until they time out",
     "minoffsetspertrigger": "batches begin as soon as there are records; use a longer trigger",
     "maxtriggerdelay": "batches begin as soon as there are records; use a longer trigger",
     "maxrecordsperpartition": "use minPartitions",
-    "path": "topics are named by subscribe",
+    "path": "topics are named by options",
 }
 _COLUMNS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
@@ -191,9 +191,13 @@ def refuse_unknown(options: Mapping[str, str], known: Collection[str]) -> None:
             )
 
 
-def kafka_cluster(given: Mapping[str, str]) -> Cluster:
+def kafka_cluster(given: Mapping[str, str], alias: str = "kafka") -> Cluster:
     """
     Returns the cluster that the options ``kafka.*`` name, in the words of Java's client or of librdkafka.
+
+    Args:
+        given: All options.
+        alias: Name of the cluster in messages.
 
     Raises:
         UsageError: A property cannot be honoured, or ``kafka.bootstrap.servers`` is missing.
@@ -221,7 +225,7 @@ def kafka_cluster(given: Mapping[str, str]) -> Cluster:
     if conflict := cluster_conflict(properties):
         name, message, fix = conflict
         raise UsageError(f"option kafka.{name}: {message}", fix=fix)
-    return Cluster("kafka", FrozenMapping(properties))
+    return Cluster(alias, FrozenMapping(properties))
 
 
 def _bound(options: Mapping[str, str], names: tuple[str, str, str], default: str) -> OffsetBound:

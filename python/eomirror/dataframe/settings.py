@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from eomirror._native import SinkProducer
 from eomirror.config.clients import producer_properties
-from eomirror.dataframe.kafka_options import kafka_cluster
+from eomirror.dataframe.options import kafka_cluster, refuse_unknown
 from eomirror.errors import UsageError
 from eomirror.log import quiet_unless_configured
 from eomirror.plane.native.oauth import as_text, with_tokens
@@ -32,10 +32,19 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TIMEOUT = "kafka.transaction.timeout.ms"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _COLUMNS = 3
-#: Options that Spark's connector has for readers, or that Spark itself passes.
-_KNOWN = frozenset(
-    {"topic", "groupid", "attempts", "newquery", "sourcecolumns", "runid", "includeheaders", "name", "path"}
-    | {"checkpointlocation", "querytimeout", "tasks"}
+# the last three: Spark's connector has the first for readers, and Spark itself passes the others
+_KNOWN = (
+    "topic",
+    "groupId",
+    "sourceColumns",
+    "newQuery",
+    "runId",
+    "attempts",
+    "tasks",
+    "name",
+    "includeHeaders",
+    "checkpointLocation",
+    "queryName",
 )
 
 
@@ -91,11 +100,7 @@ class SinkSettings:
                 f"{name!r} is no name of a sink", fix="use letters, digits, dot, hyphen and underscore"
             )
         given = {key.lower(): str(value) for key, value in options.items()}
-        for key in given:
-            if not key.startswith("kafka.") and key not in _KNOWN:
-                raise UsageError(
-                    f"sink {name}: unknown option {key}", fix="see docs/spark-sink.md for the options"
-                )
+        refuse_unknown(options, _KNOWN)
         codec = given.get("kafka.compression.type", given.get("kafka.compression.codec", "none"))
         if codec not in _CODECS:
             raise UsageError(
@@ -114,7 +119,7 @@ class SinkSettings:
         properties = {key: str(value) for key, value in options.items() if key.lower() != _TIMEOUT}
         return cls(
             name=name,
-            cluster=kafka_cluster("target", properties),
+            cluster=kafka_cluster(properties, "target"),
             topic=given.get("topic"),
             timeout_ms=_whole(name, _TIMEOUT, given.get(_TIMEOUT, "60000"), 1_000),
             codec=codec,
