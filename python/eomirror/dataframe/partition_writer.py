@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Deadline, new_run_id
-from eomirror.dataframe.settings import CLAIMS_TOPIC, WAIT_SECONDS
+from eomirror.dataframe.settings import WAIT_SECONDS
 from eomirror.errors import MirrorError, RowError, TopicError
+from eomirror.records.sink_progress import CLAIMS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

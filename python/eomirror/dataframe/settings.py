@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
     from eomirror.config.model import Cluster
 
-__all__ = ["CLAIMS_TOPIC", "FENCED_CODES", "WAIT_SECONDS", "SinkSettings"]
+__all__ = ["FENCED_CODES", "WAIT_SECONDS", "SinkSettings"]
 
-#: Topic of the claims of tasks, which matter for as long as a batch.
-CLAIMS_TOPIC: Final = "eomirror.sink.claims"
 #: Seconds to wait for one answer of the cluster, retries included.
 WAIT_SECONDS: Final = 60.0
 

@@ -37,7 +37,7 @@ from eomirror.dataframe.partition_writer import (
 )
 from eomirror.dataframe.progress import must_write, source_offsets
 from eomirror.dataframe.schema import checked_rows
-from eomirror.dataframe.settings import CLAIMS_TOPIC, FENCED_CODES, WAIT_SECONDS, SinkSettings
+from eomirror.dataframe.settings import FENCED_CODES, WAIT_SECONDS, SinkSettings
 from eomirror.dataframe.sink_topics import create_topics, progress_partition
 from eomirror.dataframe.task_failures import FailureWatch
 from eomirror.errors import (
@@ -51,7 +51,7 @@ from eomirror.errors import (
     UsageError,
 )
 from eomirror.log import quiet_unless_configured
-from eomirror.records.sink_progress import PROGRESS_TOPIC, SinkProgress, Sources, decode_progress
+from eomirror.records.sink_progress import CLAIMS_TOPIC, PROGRESS_TOPIC, SinkProgress, Sources, decode_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

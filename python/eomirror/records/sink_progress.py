@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass, fields
 
 from eomirror.errors import StateError
 
-__all__ = ["PROGRESS_TOPIC", "SinkProgress", "Sources", "decode_progress"]
+__all__ = ["CLAIMS_TOPIC", "PROGRESS_TOPIC", "SinkProgress", "Sources", "decode_progress"]
 
 #: Topic of the sinks' progress records, compacted; key: the sink's name.
 PROGRESS_TOPIC = "eomirror.sink.progress"
+#: Topic of the claims of tasks, which matter for as long as a batch.
+CLAIMS_TOPIC = "eomirror.sink.claims"
 
 _VERSION = 1
 
