@@ -20,7 +20,7 @@ from eomirror.dataframe.query import link_rows, queried
 from eomirror.dataframe.schema import check_schema
 from eomirror.dataframe.settings import WAIT_SECONDS, SinkSettings
 from eomirror.dataframe.sink import AtomicSink, Batch
-from eomirror.errors import FencedError, RowError, StateError, StoppedError
+from eomirror.errors import FencedError, RowError, StateError, StoppedError, TransactionFailedError
 from eomirror.lane.commit import TransactionStamp, claim_of, grant, state_records
 from eomirror.plane.protocol import Account, Advance, Flushed, ProducerIdentity, Serving
 from eomirror.records.names import LinkNames
@@ -226,12 +226,15 @@ class LinkSink(AtomicSink):
             if end > self.positions[source].offset
         }
         counts: Counter[SourcePartition] = Counter()
+        newest: dict[SourcePartition, int] = {}
         for report in reports:
-            for topic, partition, rows in report.get("sources", ()):
-                counts[SourcePartition(topic, partition)] += rows
+            for topic, partition, rows, timestamp in report.get("sources", ()):
+                source = SourcePartition(topic, partition)
+                counts[source] += rows
+                newest[source] = max(timestamp, newest.get(source, -1))
         size = sum(one[3] for report in reports for one in report["written"])
         flushed = Flushed(
-            accounts=_accounts(moved, counts, size, read_rows(written), self._ports.placed.topics),
+            accounts=_accounts(moved, (counts, newest), size, read_rows(written), self._ports.placed.topics),
             advances={source: Advance(end, None) for source, (_, end) in moved.items()},
         )
         self._txn += 1
@@ -247,6 +250,15 @@ class LinkSink(AtomicSink):
         producer.settle(WAIT_SECONDS)
         self._permitted = permit.positions
         crash_point("lane.state_written")
+
+    def _too_long(self, batch: Batch, seconds: float) -> None:
+        """Raises for a batch that the coordinator has aborted; also a process that stood still comes here."""
+        limit = self._settings.timeout_ms / 1000
+        if seconds >= limit:
+            raise TransactionFailedError(
+                f"{self._who}: {batch} took {seconds:.1f} s, and the coordinator aborts a transaction after "
+                f"{limit:g} s: if it takes that long again, set transaction_timeout of the link above {int(seconds * 2)}s"
+            )
 
     def _after(
         self, error: Exception, producer: SinkProducer, batch: Batch, attempt: int, seconds: float
@@ -273,7 +285,7 @@ class LinkSink(AtomicSink):
 
 def _accounts(
     moved: Mapping[SourcePartition, tuple[int, int]],
-    counts: Mapping[SourcePartition, int],
+    written: tuple[Mapping[SourcePartition, int], Mapping[SourcePartition, int]],
     size: int,
     read: int | None,
     targets: Mapping[str, str],
@@ -283,7 +295,7 @@ def _accounts(
 
     Args:
         moved: Offsets ``[begin, end)`` of each partition that moved.
-        counts: Rows written of each.
+        written: Rows written of each, and their largest timestamp; -1 for none.
         size: Bytes of all rows.
         read: Records read of all partitions; None if unknown.
         targets: Target topic of each source topic.
@@ -291,6 +303,7 @@ def _accounts(
     Raises:
         RowError: A row names a source partition that the batch has not read.
     """
+    counts, newest = written
     if strange := sorted(counts.keys() - moved.keys()):
         raise RowError(
             f"transform: a row names {strange[0]} as its source, which the batch has not read",
@@ -307,7 +320,7 @@ def _accounts(
             bytes=size * counts.get(source, 0) // rows if rows else 0,
             dropped={_DROPPED: dropped[source]} if dropped.get(source) else {},
             target_offset=None,
-            source_timestamp=None,
+            source_timestamp=newest[source] if newest.get(source, -1) >= 0 else None,
             first_source_offset=begin,
             offset_map=b"",
             digest="",

@@ -7,7 +7,6 @@ Both are functions over Arrow batches, which Spark runs in its Python workers.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -194,24 +193,30 @@ def _written(work: WriteWork, task: int, batches: Iterator[Any]) -> dict[str, An
     producer.limit(work.settings.topic, task, work.tasks)
     seconds = work.settings.timeout_ms / 1000
     ranges: dict[str, dict[str, list[int]]] = {}
-    counts: Counter[tuple[str, int]] = Counter()
+    sources: dict[tuple[str, int], list[int]] = {}
     for batch in batches:
         producer.write(batch.num_rows, column_specs(batch), seconds)
         if work.settings.source_columns:
             _extend(ranges, batch)
         elif work.settings.link_id:
-            counts += _by_source(batch)
-    sources = [[topic, partition, rows] for (topic, partition), rows in sorted(counts.items())]
-    return {"written": producer.settle(seconds), "ranges": ranges, "sources": sources}
+            _count(sources, batch)
+    told = [[*source, *found] for source, found in sorted(sources.items())]
+    return {"written": producer.settle(seconds), "ranges": ranges, "sources": told}
 
 
-def _by_source(batch: Any) -> Counter[tuple[str, int]]:
-    """Returns the number of rows of a batch by source topic and partition."""
+def _count(sources: dict[tuple[str, int], list[int]], batch: Any) -> None:
+    """Adds the rows of a batch to those of each source partition: number, and largest timestamp in ms or -1."""
     import pyarrow as pa
 
     names = list(SOURCE_COLUMNS[:2])
-    found = pa.Table.from_batches([batch.select(names)]).group_by(names).aggregate([([], "count_all")])
-    return Counter({(row[names[0]], row[names[1]]): row["count_all"] for row in found.to_pylist()})
+    timed = "timestamp" in batch.schema.names
+    table = pa.Table.from_batches([batch.select([*names, *(["timestamp"] if timed else [])])])
+    found = table.group_by(names).aggregate([([], "count_all"), *([("timestamp", "max")] if timed else [])])
+    for row in found.to_pylist():
+        newest = row.get("timestamp_max")
+        known = sources.setdefault((row[names[0]], row[names[1]]), [0, -1])
+        known[0] += row["count_all"]
+        known[1] = max(known[1], -1 if newest is None else round(newest.timestamp() * 1000))
 
 
 def _extend(ranges: dict[str, dict[str, list[int]]], batch: Any) -> None:

@@ -254,7 +254,7 @@ class AtomicSink:
         self._record(producer, reports, written, batch)
         self._commit(producer, batch)
         self._committed()
-        log.info(
+        log.debug(
             "batch_written",
             sink=settings.name,
             batch=batch.number,
@@ -287,9 +287,7 @@ class AtomicSink:
             if "problem" in report:
                 fix = _CONTENT.get(report.get("code", ""))
                 if report.get("final") or fix:
-                    raise RowError(
-                        f"sink {self._settings.name}: {batch}: {report['problem']}", fix=fix or report["fix"]
-                    )
+                    raise RowError(f"{self._who}: {batch}: {report['problem']}", fix=fix or report["fix"])
                 raise TransactionFailedError(report["problem"])
         # Spark runs no task for a plan that it knows to be empty
         if reports and sorted(report["task"] for report in reports) != list(range(tasks)):

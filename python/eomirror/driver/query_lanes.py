@@ -9,13 +9,17 @@ and its sink commits the new positions with the rows (`eomirror.dataframe.link_s
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
+from eomirror import errors
 from eomirror.crash import crash_point
 from eomirror.dataframe.link_sink import LinkPorts, LinkSink, Placement
 from eomirror.dataframe.link_stream import LinkStream
@@ -23,12 +27,14 @@ from eomirror.dataframe.settings import FENCED_CODES
 from eomirror.driver.channel import AttemptId
 from eomirror.driver.link_lanes import LinkLanes
 from eomirror.errors import (
+    BrokerFailedError,
     FencedError,
     LaneError,
     MirrorError,
     StoppedError,
     SupersededError,
     TransactionRefusedError,
+    UnreachableError,
 )
 from eomirror.kafka.session import link_sessions
 from eomirror.lane.errors import Outcome, judge
@@ -39,6 +45,7 @@ from eomirror.lane.stats import AttemptStats
 from eomirror.link.lane_state import LaneStateReader, LaneTopics
 from eomirror.plane.protocol import Serving
 from eomirror.records.names import LinkNames
+from eomirror.spark.jobs import cause_of, ending_of_job
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -46,15 +53,22 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from eomirror.clock import Clock
+    from eomirror.config import Link
     from eomirror.kafka.session import LinkSessions
     from eomirror.lane.spec import LaneProgress, LaneReport, LaneSpec
     from eomirror.plane.protocol import Plane
 
-__all__ = ["QueryAttempt", "QueryLanes"]
+__all__ = ["QueryAttempt", "QueryLanes", "failed_query"]
 
 log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS: Final = 0.5
+
+# in a text of Spark: an error of ours, Spark's name of an error, a frame of Python, the type of an exception
+_OURS = re.compile(r"eomirror\.errors\.(\w+): (.*)")
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
+_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
+_TYPE = re.compile(r"[A-Za-z_][\w.]*")
 
 
 class QueryLanes(LinkLanes):
@@ -297,9 +311,44 @@ class QueryAttempt:
             if consequence.topic and isinstance(error, MirrorError):
                 self._partitions.stop(consequence.topic, error)
             return consequence.outcome
-        text = str(error)
-        ending = Ending.TASK_RAISED if "PythonException" in text or "Traceback" in text else Ending.REBUILD
-        return Outcome(ending, text.partition("\n")[0][:500])
+        return failed_query(self._spec.link, str(error))
+
+
+def failed_query(link: Link, text: str) -> Outcome:
+    """
+    Returns the outcome of an error that Spark passes on as a text.
+
+    An error of ours keeps its meaning.  Of any other one only type and place are told: its text may quote a record, and
+    reasons are written to the log and to the target.
+
+    Args:
+        text: Text of the error, with tracebacks of Python.
+    """
+    query = link.query
+    who = f"transform: {'' if query is None else query.kind}"
+    if ours := _OURS.findall(text):
+        name, message = ours[-1]
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, LaneError):
+            return Outcome(Ending.REBUILD, message)
+        if isinstance(kind, type) and issubclass(kind, MirrorError):
+            outcome = judge(MirrorError(message), Command.PUMP).outcome
+            passing = issubclass(kind, UnreachableError | BrokerFailedError)
+            return replace(outcome, ending=Ending.REBUILD if passing else Ending.TASK_RAISED)
+    ending = ending_of_job(text)
+    if ending is not Ending.TASK_RAISED:
+        return Outcome(ending, f"{who}: {ending}")
+    condition, place = _CONDITION.search(text), _PLACE.findall(text)
+    kind = _TYPE.match(cause_of(text))
+    reason = condition[1] if condition else kind[0] if kind else "an exception"
+    if place and query is not None and query.kind == "python":
+        reason += f" in {Path(place[-1][0]).name}, line {place[-1][1]}"
+    error = MirrorError(
+        f"link {link.name}: {who} fails: {reason}",
+        fix="correct the query: each record has to pass it; try it on the topic in a Spark session of your own, which "
+        "shows the message (it may quote a record, so it is not written here)",
+    )
+    return Outcome(ending, f"{who}: {reason}", error)
 
 
 def _first_error(partitions: LanePartitions) -> MirrorError | None:
