@@ -122,10 +122,9 @@ def _draw(found: list[tuple[LinkStatus, Verdict]], console: Console, *, partitio
         if copied := sum(partition.copied_headers for partition in item.partitions):
             console.print(f"{human_count(copied)} records carried a copied header and were mirrored as local")
         for topic, rule, dropped, changed in rule_counts(item.partitions):
-            text = (
-                f"{topic}: {rule} left out {human_count(dropped)} records and changed {human_count(changed)}"
-            )
-            console.print(escape(text))
+            text = f"{topic}: {rule} left out {human_count(dropped)} records"
+            # how many a query changed is not known
+            console.print(escape(text if rule == "query" else f"{text} and changed {human_count(changed)}"))
         _draw_reports(console, item)
         if item.groups is not None:
             _draw_groups(console, item.groups, item.clock_offset_seconds)

@@ -196,7 +196,9 @@ class _Link:
             self._dropped(topic, dropped)
         for _, rule, dropped_by, changed in rule_counts(items):
             self._add("transformed_records_total", dropped_by, topic, rule, "dropped")
-            self._add("transformed_records_total", changed, topic, rule, "changed")
+            if rule != "query":
+                # how many a query changed is not known
+                self._add("transformed_records_total", changed, topic, rule, "changed")
         if missing := sum([item.missing for item in items]):
             self._add("missing_offsets_total", missing, topic)
 

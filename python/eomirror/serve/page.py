@@ -399,7 +399,7 @@ def _gaps(link: Judged, wall_ms: int) -> Section | None:
 
 def _rules(link: Judged) -> Section | None:
     rows = [
-        (topic, rule, count(dropped), count(changed))
+        (topic, rule, count(dropped), count(None if rule == "query" else changed))
         for topic, rule, dropped, changed in rule_counts(link.status.partitions)
     ]
     if not rows:

@@ -184,7 +184,9 @@ class PolledEndpoints:
 
     def _record_outages(self, link: str, seen: StandingEvents) -> None:
         due, seen.unrecorded = seen.unrecorded, []
-        if due and (reason := self._record(link, due)):
+        # a sink of a Spark query has no control topic
+        recorded = link in {facts.name for facts in self._readers}
+        if due and recorded and (reason := self._record(link, due)):
             log.warning(
                 "outage_not_recorded",
                 link=link,

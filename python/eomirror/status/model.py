@@ -117,13 +117,13 @@ def rule_counts(partitions: Iterable[PartitionStatus]) -> list[tuple[str, str, i
     """
     Returns what rules of the transform did since the link first ran: topic, rule, and records dropped and changed.
 
-    The rule of records that no rule can read is ``unreadable``.
+    The rule of records that no rule can read is ``unreadable``, that of what a query left out ``query``.
     """
     found: dict[tuple[str, str], list[int]] = {}
     for item in partitions:
         for place, counts in enumerate((item.dropped, item.changed)):
             for rule, number in counts.items():
-                if rule == "unreadable" or rule.startswith("transform["):
+                if rule in {"unreadable", "query"} or rule.startswith("transform["):
                     found.setdefault((item.topic, rule), [0, 0])[place] += number
     return [(topic, rule, dropped, changed) for (topic, rule), (dropped, changed) in sorted(found.items())]
 
