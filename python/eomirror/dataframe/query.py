@@ -1,29 +1,43 @@
 """
-The query of a link: ``transform: {sql: ...}`` or ``{python: ...}``, applied to the records of one micro-batch.
+The query of a link: ``transform: {sql: ...}`` or ``{python: ...}``; what it makes of records, and how it runs.
 
 Each row keeps the topic and the partition of the record that it comes from, because target topic, partition and counts
 follow from them.  A statement names neither: they are added to each of its SELECTs, under the names `HIDDEN`.  So it
 may only filter and change records one by one; what looks at several is refused, also because the bounds of a
 micro-batch mean nothing.
+
+It runs as a Structured Streaming query that reads the source from the positions of the link, into the link's sink.
+Spark needs a checkpoint directory for it, which is temporary: no later query reads it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+import shutil
+import tempfile
+from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
+from eomirror.config.secret import Secret
 from eomirror.dataframe.partition_writer import SOURCE_COLUMNS
-from eomirror.dataframe.sink import map_in_arrow
+from eomirror.dataframe.sink import map_in_arrow, offsets_of
 from eomirror.errors import MirrorError, RowError, UsageError
+from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from eomirror.config import Cluster
     from eomirror.config.transform import Rule
+    from eomirror.dataframe.link_sink import LinkSink
 
-__all__ = ["HIDDEN", "VIEW", "link_rows", "queried"]
+__all__ = ["HIDDEN", "LinkStream", "link_rows", "queried"]
 
-#: Name of the records in a statement.
-VIEW = "records"
+log = structlog.get_logger(__name__)
+
+# name of the records in a statement
+_VIEW = "records"
 
 #: Columns with topic and partition of the source.
 HIDDEN = SOURCE_COLUMNS[:2]
@@ -39,6 +53,13 @@ _OF_SEVERAL = frozenset({"Aggregate", "Window"})
 _FIX = (
     "the query may filter and change records one by one: SELECT ... FROM records [LATERAL VIEW ...] WHERE ..."
 )
+
+# bytes of one micro-batch, as brokers store them: one takes a second or two, and a stop waits for it.
+_BATCH_BYTES: Final = 32 * 1024 * 1024
+# least interval of micro-batches in seconds: Spark takes as long to plan one.
+_LEAST_INTERVAL: Final = 0.2
+# time that Spark waits for the end of a query.
+_STOP_MS: Final = 30_000
 
 
 def queried(query: Rule, records: Any) -> Any:
@@ -108,7 +129,7 @@ def _selected(statement: str, records: Any) -> Any:
     from pyspark.sql import functions as sql
 
     hidden = [sql.col(name).alias(ours) for name, ours in zip(("topic", "partition"), HIDDEN, strict=True)]
-    records.select("*", *hidden).createOrReplaceTempView(VIEW)
+    records.select("*", *hidden).createOrReplaceTempView(_VIEW)
     session = records.sparkSession
     java = records._jdf.sparkSession()  # noqa: SLF001  py4j: PySpark has no access to plans
     jvm = session._jvm  # noqa: SLF001  as above
@@ -127,12 +148,12 @@ def _with_hidden(plan: Any, jvm: Any) -> Any:
         raise UsageError("transform: sql: a subquery looks at more than one record", fix=_FIX)
     if kind == "UnresolvedRelation":
         name = plan.name()
-        if name.lower() != VIEW:
-            raise UsageError(f"transform: sql: there is no table {name}", fix=f"read FROM {VIEW}")
+        if name.lower() != _VIEW:
+            raise UsageError(f"transform: sql: there is no table {name}", fix=f"read FROM {_VIEW}")
         return plan
     children = plan.children()
     if children.size() != 1:
-        raise UsageError("transform: sql: the statement reads no records", fix=f"read FROM {VIEW}")
+        raise UsageError("transform: sql: the statement reads no records", fix=f"read FROM {_VIEW}")
     below = _with_hidden(children.apply(0), jvm)
     if kind != "Project":
         return plan.withNewChildren(jvm.PythonUtils.toSeq([below]))
@@ -224,7 +245,7 @@ def conformed(batch: Any, name: str) -> Any:
             )
         try:
             columns[column] = pa.nulls(batch.num_rows, kind) if found < 0 else batch.column(found).cast(kind)
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise RowError(
                 f"transform: python: {name} returns {column} as {batch.schema.field(found).type}",
                 fix=f"cast it to {kind}",
@@ -232,3 +253,120 @@ def conformed(batch: Any, name: str) -> Any:
     for column, hidden in zip(("topic", "partition"), HIDDEN, strict=True):
         columns[hidden] = columns.pop(column)
     return pa.RecordBatch.from_pydict(columns)
+
+
+# -- the stream ------------------------------------------------------------------------------------
+
+
+class LinkStream:
+    """
+    Runs the query of one attempt.
+
+    Args:
+        context: Spark context.
+        sink: Sink of the attempt.
+        tasks: Tasks of a shuffle.
+    """
+
+    def __init__(self, context: Any, sink: LinkSink, *, tasks: int) -> None:
+        from pyspark.sql import SparkSession
+
+        self._sink = sink
+        self._query: Any = None
+        self._folder = ""
+        self._session = SparkSession(context).newSession()
+        for name, value in {
+            "spark.sql.session.timeZone": "UTC",
+            # the number of records that were read is a figure of the plan, which adaptive execution replaces
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.shuffle.partitions": str(tasks),
+            "spark.sql.streaming.stopTimeout": str(_STOP_MS),
+            # the page of Spark and its event log show plans, and a plan the options of the source
+            "spark.sql.redaction.options.regex": "(?i)^kafka[.]",
+        }.items():
+            self._session.conf.set(name, value)
+
+    def start(
+        self, name: str, source: Cluster, starts: Mapping[SourcePartition, int], *, interval: float
+    ) -> None:
+        """
+        Starts the query.
+
+        Args:
+            name: Its name in Spark.
+            source: Cluster to read.
+            starts: Offset at which each partition begins.
+            interval: Seconds between two micro-batches.
+        """
+        self._folder = tempfile.mkdtemp(prefix="eomirror-query-")
+        records = (
+            self._session.readStream.format("eomirror").options(**_source_options(source, starts)).load()
+        )
+        self._query = (
+            records.writeStream.foreachBatch(self._take)
+            .option("checkpointLocation", f"file://{self._folder}/checkpoint")
+            .queryName(name)
+            .trigger(processingTime=f"{int(max(interval, _LEAST_INTERVAL) * 1000)} milliseconds")
+            .start()
+        )
+
+    def _take(self, records: Any, number: int) -> None:
+        query = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+        found = self._session._jsparkSession.streams().get(query)  # noqa: SLF001  py4j
+        logged = None if found is None else offsets_of(found.streamingQuery(), number)
+        if logged is None:
+            raise MirrorError(
+                f"the offsets of batch {number} are not known",
+                fix="use the release of Spark that eomirror was built for",
+            )
+        end = {
+            SourcePartition(topic, int(partition)): offset
+            for topic, partitions in logged.items()
+            for partition, offset in partitions.items()
+        }
+        self._sink.take(records, number, query, end)
+
+    @property
+    def active(self) -> bool:
+        """True while the query runs."""
+        return self._query is not None and bool(self._query.isActive)
+
+    @property
+    def error(self) -> BaseException | None:
+        """Error that ended the query: that of the sink, or Spark's text of another one; None for none."""
+        if self._sink.error is not None:
+            return self._sink.error
+        failed = None if self._query is None else self._query.exception()
+        return failed if isinstance(failed, BaseException) else None
+
+    def stop(self) -> None:
+        """Ends the query, and cancels the micro-batch that runs; never raises."""
+        try:
+            if self._query is not None:
+                self._query.stop()
+        except Exception as error:  # noqa: BLE001  the JVM has ended, or the batch does not
+            log.debug("query_not_stopped", reason=type(error).__name__)
+
+    def close(self) -> None:
+        """Ends the query, and removes its checkpoint."""
+        self.stop()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _source_options(cluster: Cluster, starts: Mapping[SourcePartition, int]) -> dict[str, str]:
+    """Returns the options of ``format("eomirror")`` that read a cluster from offsets on."""
+    offsets: dict[str, dict[str, int]] = {}
+    for source, offset in sorted(starts.items()):
+        offsets.setdefault(source.topic, {})[str(source.partition)] = offset
+    properties = {**cluster.properties, **cluster.consumer}
+    return {
+        **{
+            f"kafka.{name}": value.reveal() if isinstance(value, Secret) else str(value)
+            for name, value in properties.items()
+        },
+        "assign": json.dumps({topic: sorted(map(int, numbers)) for topic, numbers in offsets.items()}),
+        "startingOffsets": json.dumps(offsets),
+        "includeHeaders": "true",
+        "maxBytesPerTrigger": str(_BATCH_BYTES),
+    }
