@@ -3,7 +3,7 @@ The one lane of a link whose records a query writes: its attempts are Structured
 
 An attempt takes the steps of a lane on a worker (`eomirror.lane.start`): it takes the lane's transactional id, reads
 control and positions, compares them with both clusters, and commits its claim.  Then a query reads from the positions,
-and its sink commits the new positions with the rows (`eomirror.dataframe.link_stream`).
+and its sink commits the new positions with the rows (`eomirror.dataframe.query`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import structlog
 from eomirror import errors
 from eomirror.crash import crash_point
 from eomirror.dataframe.link_sink import LinkPorts, LinkSink, Placement
-from eomirror.dataframe.link_stream import LinkStream
+from eomirror.dataframe.query import LinkStream
 from eomirror.dataframe.settings import FENCED_CODES
 from eomirror.driver.channel import AttemptId
 from eomirror.driver.link_lanes import LinkLanes
@@ -65,7 +65,7 @@ log = structlog.get_logger(__name__)
 _LOOK_SECONDS: Final = 0.5
 
 # in a text of Spark: an error of ours, Spark's name of an error, a frame of Python, the type of an exception
-_OURS = re.compile(r"eomirror\.errors\.(\w+): (.*)")
+_OURS = re.compile(r"^\s*eomirror\.errors\.(\w+): (.*)(?:\n  fix: (.*))?", re.MULTILINE)
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 _PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 _TYPE = re.compile(r"[A-Za-z_][\w.]*")
@@ -104,8 +104,8 @@ class QueryLanes(LinkLanes):
     def send(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         """Tells the running attempt; there is one lane."""
         del lane
-        if self._attempt is not None:
-            self._attempt.tell(messages)
+        if (attempt := self._attempt) is not None:
+            attempt.tell(messages)
 
     send_to_all = send
 
@@ -115,8 +115,8 @@ class QueryLanes(LinkLanes):
     def cancel(self, lane: int) -> None:
         """Cancels the micro-batch of the running attempt."""
         del lane
-        if self._attempt is not None:
-            self._attempt.cancel()
+        if (attempt := self._attempt) is not None:
+            attempt.cancel()
 
 
 class QueryAttempt:
@@ -151,8 +151,10 @@ class QueryAttempt:
     def tell(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Ends the attempt between two micro-batches: it is to stop, or its partitions have changed."""
         for message in messages:
-            stops = message.get("type") == "stop"
-            self._ending = Ending.STOPPED if stops else self._ending or Ending.EPOCH
+            kind = message.get("type")
+            if kind not in {"stop", "added"}:
+                continue
+            self._ending = Ending.STOPPED if kind == "stop" else self._ending or Ending.EPOCH
             if self._sink is not None:
                 self._sink.closing = True
             self._told.set()
@@ -212,9 +214,10 @@ class QueryAttempt:
         sink.positions = dict(self._partitions.positions)
         crash_point("lane.topics_compared")
         sink.claim(host=socket.gethostname(), pid=os.getpid())
-        with self._lock:
-            self._sink = sink
-            sink.closing = self._ending is not None
+        self._sink = sink
+        if self._ending is not None:
+            # told before there was a sink
+            sink.closing = True
         self._read_ends(sessions)
         self._tell_progress("running")
         stream = LinkStream(self._context.result(), sink, tasks=spec.link.lanes)
@@ -271,8 +274,10 @@ class QueryAttempt:
     # -- progress -----------------------------------------------------------------------------------
 
     def _committed(self, positions: Any, seconds: float) -> None:
-        self._partitions.committed(positions)
-        self._stats.add(positions, seconds=seconds, wall_ms=self._clock.wall_ms())
+        # in a thread of Spark, while another one tells the progress
+        with self._lock:
+            self._partitions.committed(positions)
+            self._stats.add(positions, seconds=seconds, wall_ms=self._clock.wall_ms())
         self._tell_progress("running")
 
     def _read_ends(self, sessions: LinkSessions) -> None:
@@ -327,19 +332,23 @@ def failed_query(link: Link, text: str) -> Outcome:
     query = link.query
     who = f"transform: {'' if query is None else query.kind}"
     if ours := _OURS.findall(text):
-        name, message = ours[-1]
+        name, message, fix = ours[-1]
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, LaneError):
             return Outcome(Ending.REBUILD, message)
         if isinstance(kind, type) and issubclass(kind, MirrorError):
-            outcome = judge(MirrorError(message), Command.PUMP).outcome
+            outcome = judge(MirrorError(message, fix=fix), Command.PUMP).outcome
             passing = issubclass(kind, UnreachableError | BrokerFailedError)
             return replace(outcome, ending=Ending.REBUILD if passing else Ending.TASK_RAISED)
     ending = ending_of_job(text)
     if ending is not Ending.TASK_RAISED:
         return Outcome(ending, f"{who}: {ending}")
-    condition, place = _CONDITION.search(text), _PLACE.findall(text)
-    kind = _TYPE.match(cause_of(text))
+    place, cause = _PLACE.findall(text), cause_of(text)
+    kind = _TYPE.match(cause)
+    # what another exception of Python has in brackets may be part of a record
+    condition = (
+        None if place and not cause.startswith("pyspark.") else _CONDITION.search(cause if place else text)
+    )
     reason = condition[1] if condition else kind[0] if kind else "an exception"
     if place and query is not None and query.kind == "python":
         reason += f" in {Path(place[-1][0]).name}, line {place[-1][1]}"

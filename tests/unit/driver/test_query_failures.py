@@ -35,7 +35,22 @@ def outcome(transform: dict[str, str], text: str) -> Any:
     ("transform", "text", "told"),
     [
         (PYTHON, TRACEBACK.format("ValueError: no number: canary"), "ValueError in masking.py, line 7"),
-        (SQL, "Job aborted: [CAST_INVALID_INPUT] The value 'canary' of the type STRING", "CAST_INVALID_INPUT"),
+        (PYTHON, TRACEBACK.format("ValueError: [CANARY] is no number"), "ValueError in masking.py, line 7"),
+        (
+            PYTHON,
+            TRACEBACK.format("pyspark.errors.exceptions.base.PySparkRuntimeError: [RESULT_TYPE] a canary"),
+            "RESULT_TYPE in masking.py, line 7",
+        ),
+        (
+            PYTHON,
+            TRACEBACK.format("ValueError: see eomirror.errors.RowError: canary"),
+            "ValueError in masking.py",
+        ),
+        (
+            SQL,
+            "Job aborted: [CAST_INVALID_INPUT] The value 'canary' of the type STRING",
+            "CAST_INVALID_INPUT",
+        ),
         (SQL, "Wrong: canary", "Wrong"),
     ],
 )
@@ -47,7 +62,7 @@ def test_type_and_place_of_an_exception_are_told_and_its_message_is_not(
     assert found.ending is Ending.TASK_RAISED
     assert told in found.reason
     for shown in (found.reason, str(found.error)):
-        assert "canary" not in shown
+        assert "canary" not in shown.lower()
     assert "link east->west: transform" in found.error.message
 
 
@@ -64,6 +79,15 @@ def test_an_error_of_ours_keeps_its_message_and_meaning(line: str, ending: Endin
     found = outcome(PYTHON, TRACEBACK.format(line))
 
     assert (found.ending, found.reason) == (ending, line.partition(": ")[2])
+
+
+def test_an_error_of_ours_keeps_what_to_do() -> None:
+    found = outcome(
+        PYTHON, TRACEBACK.format("eomirror.errors.MirrorError: no module masking\n  fix: install it")
+    )
+
+    assert found.error is not None
+    assert (found.error.message, found.error.fix) == ("no module masking", "install it")
 
 
 def test_a_worker_that_died_is_no_fault_of_the_query() -> None:
