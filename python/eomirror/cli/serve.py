@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from eomirror.config import Config
     from eomirror.serve.http import Address
     from eomirror.status.live import LinkFacts
     from eomirror.status.repeated_reader import Reader
+    from eomirror.status.sinks import SinkReader
 
 __all__ = ["serve"]
 
@@ -104,9 +104,11 @@ def _serve(
     from eomirror.status.live import LinkFacts
     from eomirror.status.reader import StatusReader
     from eomirror.status.repeated_reader import record_outages
+    from eomirror.status.sinks import SinkReader
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] or list(loaded.links)
+    sinks = SinkReader(loaded.clusters)
     endpoints = PolledEndpoints(
         {
             LinkFacts.of(link): partial(
@@ -118,7 +120,7 @@ def _serve(
             )
             for link in chosen
         },
-        sinks=(dict) if links else partial(_sinks, loaded),
+        sinks=dict if links else partial(_sinks, sinks),
         version=__version__,
         per_partition=per_partition,
         per_group=per_group,
@@ -136,19 +138,8 @@ def _serve(
         server.close()
 
 
-def _sinks(config: Config) -> dict[LinkFacts, Callable[[], Reader]]:
+def _sinks(reader: SinkReader) -> dict[LinkFacts, Callable[[], Reader]]:
     """Returns facts and reader of each sink of a Spark query that the clusters know now."""
-    from eomirror.status.live import LinkFacts
-    from eomirror.status.sinks import OneSink, SinkReader
+    from eomirror.status.sinks import OneSink, sink_facts
 
-    reader = SinkReader(config.clusters)
-    try:
-        names = [status.link for status in reader.read()]
-    finally:
-        reader.close()
-    return {
-        LinkFacts(name, "its source", name.rpartition(" ")[2], "", "sink"): partial(
-            OneSink, config.clusters, name
-        )
-        for name in names
-    }
+    return {sink_facts(one.link): partial(OneSink, reader, one.link) for one in reader.recent()}

@@ -91,8 +91,7 @@ def status(
     ours = {link.name for link in loaded.links}
     # a Spark query that writes through a sink runs when its owner wants
     acts = any(item.link in ours and verdict.word not in NO_ACTION for item, verdict in judged)
-    acts = bool(exit_code and found and acts)
-    return NotReadyError.exit_code if acts else 0
+    return NotReadyError.exit_code if exit_code and found and acts else 0
 
 
 def _body(item: LinkStatus, verdict: Verdict) -> dict[str, Any]:

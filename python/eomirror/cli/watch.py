@@ -142,13 +142,14 @@ def judge(config: Config) -> Callable[[LinkStatus], Verdict]:
     """Returns a function that judges each status of a link by the trend of those before."""
     from eomirror.metrics.verdict import Window
     from eomirror.status.live import LinkFacts, LinkView
+    from eomirror.status.sinks import sink_facts
 
     windows = {link.name: (LinkFacts.of(link), Window()) for link in config.links}
 
     def judged(item: LinkStatus) -> Verdict:
         if item.link not in windows:
             # a sink of a Spark query (`eomirror.status.sinks`)
-            windows[item.link] = (LinkFacts(item.link, "its source", "its target", "", "sink"), Window())
+            windows[item.link] = (sink_facts(item.link), Window())
         facts, window = windows[item.link]
         return window.judge(
             LinkView(facts=facts, status=item), SYSTEM_CLOCK.monotonic(), SYSTEM_CLOCK.wall_ms()

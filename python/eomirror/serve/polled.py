@@ -105,6 +105,7 @@ class PolledEndpoints:
 
     def _find_sinks(self) -> None:
         """Reads each sink from the time on at which it is known."""
+        known: set[str] = set()
         while not self._over.is_set():
             try:
                 found = self._sinks()
@@ -112,12 +113,8 @@ class PolledEndpoints:
                 log.debug("sinks_not_read", reason=error.message)
                 found = {}
             for facts, make in found.items():
-                with self._lock:
-                    fresh = facts.name not in self._judged
-                    if fresh:
-                        self._judged[facts.name] = None
-                        self._read_at[facts.name] = self._clock.monotonic()
-                if fresh:
+                if facts.name not in known:
+                    known.add(facts.name)
                     self._begin(facts, make)
             self._over.wait(_SINKS_SECONDS)
 
@@ -184,9 +181,7 @@ class PolledEndpoints:
 
     def _record_outages(self, link: str, seen: StandingEvents) -> None:
         due, seen.unrecorded = seen.unrecorded, []
-        # a sink of a Spark query has no control topic
-        recorded = link in {facts.name for facts in self._readers}
-        if due and recorded and (reason := self._record(link, due)):
+        if due and (reason := self._record(link, due)):
             log.warning(
                 "outage_not_recorded",
                 link=link,

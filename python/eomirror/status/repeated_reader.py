@@ -158,8 +158,8 @@ class LinkReaders:
     """
 
     def __init__(self, config: Config, links: tuple[str, ...], *, sinks: bool = False) -> None:
-        self._sinks = SinkReader(config.clusters) if sinks else None
         chosen = [config.link(name) for name in links] if links else list(config.links)
+        more = more_seconds(len(chosen))
         self._readers = [
             (
                 link.name,
@@ -168,11 +168,12 @@ class LinkReaders:
                     config.clusters[link.source],
                     config.clusters[link.target],
                     hanging=HangingTransactions,
-                    more_seconds=more_seconds(len(chosen)),
+                    more_seconds=more,
                 ),
             )
             for link in chosen
         ]
+        self._sinks = SinkReader(config.clusters, more_seconds=more) if sinks else None
 
     def read(self, *, strict: bool = False) -> list[LinkStatus]:
         """
@@ -186,13 +187,16 @@ class LinkReaders:
             MirrorError: The only link cannot be read.
         """
         found: dict[int, LinkStatus] = {}
+        of_sinks: list[LinkStatus] = []
         alone = strict and len(self._readers) == 1
 
         def read(place: int) -> None:
-            found[place] = _read(*self._readers[place], alone=alone)
+            if place < len(self._readers):
+                found[place] = _read(*self._readers[place], alone=alone)
+            elif self._sinks is not None:
+                of_sinks.extend(self._sinks.read())
 
-        run_all(read, range(len(self._readers)), threads=_MOST_AT_ONCE, name="status")
-        of_sinks = [] if self._sinks is None else self._sinks.read()
+        run_all(read, range(len(self._readers) + 1), threads=_MOST_AT_ONCE, name="status")
         return [*(found[place] for place in range(len(self._readers))), *of_sinks]
 
     def __enter__(self) -> Self:

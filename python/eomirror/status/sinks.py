@@ -8,28 +8,46 @@ all of these partitions, and no fewer records; where several have them, the lag 
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.errors import MirrorError, UnreachableError
 from eomirror.kafka.compacted_topic import CompactedTopicReader
+from eomirror.kafka.parallel import run_all
 from eomirror.kafka.session import ClusterSession
 from eomirror.records.sink_progress import PROGRESS_TOPIC, decode_progress
+from eomirror.status.live import LinkFacts
 from eomirror.status.model import LinkStatus, PartitionStatus
+from eomirror.status.reader import AWAY_SECONDS, STALL_SECONDS
 from eomirror.status.snapshot import sum_known
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster
     from eomirror.kafka.compacted_topic import LogRecord
     from eomirror.records.sink_progress import SinkProgress
 
-__all__ = ["OneSink", "SinkReader", "SinkState", "newest_progress", "sink_link", "sink_status"]
+__all__ = [
+    "OneSink",
+    "SinkReader",
+    "SinkState",
+    "ends_of",
+    "newest_progress",
+    "sink_facts",
+    "sink_link",
+    "sink_status",
+]
+
+log = structlog.get_logger(__name__)
 
 _CLIENT_ID = "eomirror.status"
-_READ_SECONDS = 10.0
+_RECENT_SECONDS = 3.0
+_MOST_AT_ONCE = 8
 
 
 class SinkState(NamedTuple):
@@ -85,6 +103,11 @@ def sink_link(name: str, target: str) -> str:
     return f"sink {name} on {target}"
 
 
+def sink_facts(link: str) -> LinkFacts:
+    """Returns the facts of a sink; ``link`` is its name from `sink_link`."""
+    return LinkFacts(link, "its source", link.rpartition(" ")[2], "", "sink")
+
+
 def sink_status(
     state: SinkState, target: str, ends: Mapping[SourcePartition, int] | None, now_ms: int
 ) -> LinkStatus:
@@ -132,62 +155,72 @@ def _partition(
 
 class SinkReader:
     """
-    Reads the progress of all sinks on the clusters of a configuration.  Not thread-safe.
+    Reads the progress of all sinks on the clusters of a configuration.
 
     Args:
         clusters: Clusters by alias.
+        more_seconds: Added to the time in which a cluster has to answer.
     """
 
-    def __init__(self, clusters: Mapping[str, Cluster], clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, clusters: Mapping[str, Cluster], *, more_seconds: float = 0.0, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._clock = clock
+        self._stall_seconds = STALL_SECONDS + more_seconds
         self._sessions = {
-            alias: ClusterSession(cluster, client_id=_CLIENT_ID, timeout=_READ_SECONDS, clock=clock)
+            alias: ClusterSession(
+                cluster, client_id=_CLIENT_ID, timeout=AWAY_SECONDS + more_seconds, clock=clock
+            )
             for alias, cluster in clusters.items()
         }
+        self._lock = threading.Lock()
+        self._found: list[LinkStatus] = []
+        self._due = float("-inf")
 
     def read(self) -> list[LinkStatus]:
-        """Returns the status of each sink; none of a cluster that does not answer, or has no sinks."""
-        found = []
-        for alias, session in self._sessions.items():
+        """
+        Returns the status of each sink; none of a cluster that does not answer, or has no sinks.
+
+        Not thread-safe; `recent` is.
+        """
+        states: dict[str, list[SinkState]] = {}
+        away: set[str] = set()
+
+        def look(alias: str) -> None:
             try:
-                records = CompactedTopicReader(session).records(
-                    PROGRESS_TOPIC, seconds=_READ_SECONDS, wait_for_open=False
+                records = CompactedTopicReader(self._sessions[alias]).records(
+                    PROGRESS_TOPIC, seconds=self._stall_seconds, wait_for_open=False
                 )
-                states = newest_progress(records)
-            except MirrorError:
+                states[alias] = newest_progress(records)
+            except UnreachableError:
                 # its links say so
-                continue
-            for state in states:
-                ends = self._ends(state.newest.sources or {})
-                found.append(sink_status(state, alias, ends, self._clock.wall_ms()))
-        return found
+                away.add(alias)
+            except MirrorError as error:
+                log.debug("sinks_not_read", cluster=alias, reason=error.message)
+
+        run_all(look, list(self._sessions), threads=_MOST_AT_ONCE, name="sinks")
+        asked = [session for alias, session in self._sessions.items() if alias not in away]
+        return [
+            sink_status(state, alias, ends_of(asked, state.newest.sources or {}), self._clock.wall_ms())
+            for alias in self._sessions
+            for state in states.get(alias, ())
+        ]
+
+    def recent(self) -> list[LinkStatus]:
+        """Returns what the last read found; reads if that was some seconds ago.  Thread-safe."""
+        with self._lock:
+            began = self._clock.monotonic()
+            if began >= self._due:
+                self._found = self.read()
+                now = self._clock.monotonic()
+                # a long topic is read more rarely
+                self._due = now + max(_RECENT_SECONDS, now - began)
+            return self._found
 
     def close(self) -> None:
         """Closes all clients."""
         for session in self._sessions.values():
             session.close()
-
-    def _ends(self, sources: Mapping[str, Mapping[str, int]]) -> dict[SourcePartition, int] | None:
-        """Returns the ends of the one cluster that the offsets can belong to; None if several, or none, can."""
-        wanted = {
-            SourcePartition(topic, int(number)): offset
-            for topic, numbers in sources.items()
-            for number, offset in numbers.items()
-        }
-        fitting: list[dict[SourcePartition, int]] = []
-        for session in self._sessions.values():
-            try:
-                topics = session.admin.describe_topics(sorted(sources))
-                if not all(_has(topics.get(one.topic), one.partition) for one in wanted):
-                    continue
-                ends: Mapping[Any, int] = session.admin.offsets(
-                    sorted(wanted), at="latest", read_committed=True
-                )
-            except MirrorError:
-                continue
-            if all(ends.get(one, -1) >= offset for one, offset in wanted.items()):
-                fitting.append({one: ends[one] for one in wanted})
-        return fitting[0] if wanted and len(fitting) == 1 else None
 
 
 class OneSink:
@@ -195,13 +228,13 @@ class OneSink:
     Reads the progress of one sink.
 
     Args:
-        clusters: Clusters by alias.
+        reader: Reads all sinks.
         link: Its name, from `sink_link`.
     """
 
-    def __init__(self, clusters: Mapping[str, Cluster], link: str) -> None:
+    def __init__(self, reader: SinkReader, link: str) -> None:
         self._link = link
-        self._reader = SinkReader(clusters)
+        self._reader = reader
 
     def read(self) -> LinkStatus:
         """
@@ -210,7 +243,7 @@ class OneSink:
         Raises:
             UnreachableError: Its cluster does not answer, or has no progress of it.
         """
-        for status in self._reader.read():
+        for status in self._reader.recent():
             if status.link == self._link:
                 return status
         raise UnreachableError(
@@ -219,8 +252,36 @@ class OneSink:
         )
 
     def close(self) -> None:
-        """Closes all clients."""
-        self._reader.close()
+        """Closes nothing: other sinks have the same reader."""
+
+
+def ends_of(
+    sessions: Iterable[ClusterSession], sources: Mapping[str, Mapping[str, int]]
+) -> dict[SourcePartition, int] | None:
+    """
+    Returns the ends of the one cluster that source offsets can belong to; None if several, or none, can.
+
+    Args:
+        sessions: Clusters that answer.
+        sources: Topic -> partition -> offset.
+    """
+    wanted = {
+        SourcePartition(topic, int(number)): offset
+        for topic, numbers in sources.items()
+        for number, offset in numbers.items()
+    }
+    fitting: list[dict[SourcePartition, int]] = []
+    for session in sessions if wanted else ():
+        try:
+            topics = session.admin.describe_topics(sorted(sources))
+            if not all(_has(topics.get(one.topic), one.partition) for one in wanted):
+                continue
+            ends: Mapping[Any, int] = session.admin.offsets(sorted(wanted), at="latest", read_committed=True)
+        except MirrorError:
+            continue
+        if all(ends.get(one, -1) >= offset for one, offset in wanted.items()):
+            fitting.append({one: ends[one] for one in wanted})
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _has(facts: Any, partition: int) -> bool:

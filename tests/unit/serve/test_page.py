@@ -29,6 +29,7 @@ from eomirror.status.model import (
     PartitionStatus,
     RetentionStatus,
 )
+from eomirror.status.sinks import sink_facts, sink_link
 from support.fakes.status_records import fence, gap, stop, verified
 
 EVIL = "<script>alert('x')</script>\"&\x1b[31m"
@@ -425,14 +426,13 @@ def test_a_fence_that_stands_is_told_with_the_command_that_lifts_it() -> None:
 
 
 def test_a_sink_that_is_found_later_is_shown_like_a_link() -> None:
-    """It has pages, metrics and data, and no control topic to which its cluster's outages could be written."""
-    sink = LinkFacts("sink a on west", "its source", "west", "", "sink")
-    status = LinkStatus(link=sink.name, state="running", lag_records=4, partitions=(PARTITION,), remark="7 rows")
-    recorded: list[str] = []
-    reader = Failing(status)
-    made = PolledEndpoints(
-        {}, version="1", sinks=lambda: {sink: lambda: reader}, record=lambda link, _: recorded.append(link) or ""
+    """It has pages, metrics and data, and its links do not wait for it."""
+    sink = sink_facts(sink_link("a", "west"))
+    status = LinkStatus(
+        link=sink.name, state="running", lag_records=4, partitions=(PARTITION,), remark="7 rows"
     )
+    made = PolledEndpoints({}, version="1", sinks=lambda: {sink: lambda: Reader(status)})
+    assert made.answer(Request(("readyz",))).status == 200
     made.start()
     end = time.monotonic() + 30
     while not made.judged():
@@ -445,4 +445,3 @@ def test_a_sink_that_is_found_later_is_shown_like_a_link() -> None:
     assert orjson.loads(made.answer(Request(("api", "v1", "links", sink.name))).body)["lag_records"] == 4
     assert b'eomirror_lag_records{link="sink a on west"' in made.answer(Request(("metrics",))).body
     assert made.answer(Request(("readyz",))).status == 200
-    assert recorded == []

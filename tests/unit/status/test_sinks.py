@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from eomirror.errors import UnreachableError
 from eomirror.kafka.compacted_topic import LogRecord
 from eomirror.records.sink_progress import PROGRESS_TOPIC, SinkProgress
-from eomirror.status.sinks import newest_progress, sink_status
+from eomirror.status.sinks import OneSink, SinkReader, ends_of, newest_progress, sink_link, sink_status
 from eomirror.types import SourcePartition
 
 NOW = 1_800_000_000_000
@@ -62,3 +66,54 @@ def test_a_sink_that_knows_no_source_offsets_has_no_lag() -> None:
 
     assert found.lag_records is None
     assert "source offsets are not known" in found.remark
+
+
+def cluster(**ends: int) -> Any:
+    """The session of a cluster that has topics with one partition, and these ends."""
+    return SimpleNamespace(
+        admin=SimpleNamespace(
+            describe_topics=lambda topics: {
+                topic: SimpleNamespace(partitions=1) if topic in ends else None for topic in topics
+            },
+            offsets=lambda wanted, **_: {one: ends[one.topic] for one in wanted},
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("clusters", "end"),
+    [
+        ([cluster(orders=60), cluster(users=90)], 60),
+        # it has fewer records than the query has read
+        ([cluster(orders=60), cluster(orders=40)], 60),
+        ([cluster(orders=60), cluster(orders=70)], None),
+        ([cluster(users=90)], None),
+        ([], None),
+    ],
+)
+def test_offsets_belong_to_the_one_cluster_that_has_their_partitions(
+    clusters: list[Any], end: int | None
+) -> None:
+    found = ends_of(clusters, {"orders": {"0": 50}})
+
+    assert found == (None if end is None else {SourcePartition("orders", 0): end})
+
+
+def test_sinks_of_one_reader_read_the_clusters_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page asks for each sink; the topic of their progress is long."""
+    states = newest_progress([record("a"), record("b")])
+    reads: list[int] = []
+
+    def read() -> list[Any]:
+        reads.append(1)
+        return [sink_status(state, "west", None, NOW) for state in states]
+
+    reader = SinkReader({})
+    monkeypatch.setattr(reader, "read", read)
+
+    shown = [OneSink(reader, sink_link(name, "west")).read().link for name in ("a", "b")]
+    with pytest.raises(UnreachableError, match="no progress of it"):
+        OneSink(reader, sink_link("c", "west")).read()
+
+    assert shown == ["sink a on west", "sink b on west"]
+    assert reads == [1]
