@@ -18,12 +18,13 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.crash import crash_point
 from eomirror.dataframe.query import link_rows, queried
 from eomirror.dataframe.schema import check_schema
-from eomirror.dataframe.settings import WAIT_SECONDS, SinkSettings
+from eomirror.dataframe.settings import BATCH_BYTES, WAIT_SECONDS, SinkSettings
 from eomirror.dataframe.sink import AtomicSink, Batch
 from eomirror.errors import FencedError, RowError, StateError, StoppedError, TransactionFailedError
 from eomirror.lane.commit import TransactionStamp, claim_of, grant, state_records
 from eomirror.plane.protocol import Account, Advance, Flushed, ProducerIdentity, Serving
 from eomirror.records.names import LinkNames
+from eomirror.records.position import QUERY_RULE
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -42,9 +43,6 @@ log = structlog.get_logger(__name__)
 #: Least time in seconds that a transaction of a query may take: its first batch compiles the query.
 LEAST_TIMEOUT = 60.0
 
-#: Reason of records that a query leaves out.
-_DROPPED = "query"
-
 
 def link_settings(spec: LaneSpec) -> SinkSettings:
     """Returns the settings of the sink of a link."""
@@ -57,7 +55,7 @@ def link_settings(spec: LaneSpec) -> SinkSettings:
         topic=None,
         timeout_ms=int(max(link.transaction_timeout, LEAST_TIMEOUT) * 1000),
         codec=str(properties.get("compression.type", properties.get("compression.codec", "none"))),
-        batch_bytes=524_288,
+        batch_bytes=BATCH_BYTES,
         attempts=1,
         tasks=link.lanes,
         group="",
@@ -257,7 +255,8 @@ class LinkSink(AtomicSink):
         if seconds >= limit:
             raise TransactionFailedError(
                 f"{self._who}: {batch} took {seconds:.1f} s, and the coordinator aborts a transaction after "
-                f"{limit:g} s: if it takes that long again, set transaction_timeout of the link above {int(seconds * 2)}s"
+                f"{limit:g} s: if it takes that long again, set transaction_timeout of the link above "
+                f"{int(seconds * 2)}s"
             )
 
     def _after(
@@ -318,7 +317,7 @@ def _accounts(
             target_partition=source.partition,
             records=counts.get(source, 0),
             bytes=size * counts.get(source, 0) // rows if rows else 0,
-            dropped={_DROPPED: dropped[source]} if dropped.get(source) else {},
+            dropped={QUERY_RULE: dropped[source]} if dropped.get(source) else {},
             target_offset=None,
             source_timestamp=newest[source] if newest.get(source, -1) >= 0 else None,
             first_source_offset=begin,
@@ -366,7 +365,8 @@ def read_rows(written: Any) -> int | None:
     """Returns how many records the plan of a batch that has run has read; None if Spark does not tell."""
     try:
         leaves = written._jdf.queryExecution().executedPlan().collectLeaves()  # noqa: SLF001  py4j: no public access
-        if leaves.size() != 1:
+        if leaves.size() != 1 or leaves.apply(0).nodeName() == "LocalTableScan":
+            # the last: a condition that is never true, for which Spark reads nothing
             return None
         found = leaves.apply(0).metrics().get("numOutputRows")
         return int(found.get().value()) if found.isDefined() else None

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from eomirror.config.model import Cluster
 
-__all__ = ["FENCED_CODES", "WAIT_SECONDS", "SinkSettings"]
+__all__ = ["BATCH_BYTES", "FENCED_CODES", "WAIT_SECONDS", "SinkSettings"]
 
+#: Bytes of one batch of records, uncompressed, unless ``kafka.batch.size`` tells.
+BATCH_BYTES: Final = 524_288
 #: Seconds to wait for one answer of the cluster, retries included.
 WAIT_SECONDS: Final = 60.0
 
@@ -121,7 +123,7 @@ class SinkSettings:
             topic=given.get("topic"),
             timeout_ms=_whole(name, _TIMEOUT, given.get(_TIMEOUT, "60000"), 1_000),
             codec=codec,
-            batch_bytes=_whole(name, "kafka.batch.size", given.get("kafka.batch.size", "524288"), 1),
+            batch_bytes=_whole(name, "kafka.batch.size", given.get("kafka.batch.size", str(BATCH_BYTES)), 1),
             attempts=_whole(name, "attempts", given.get("attempts", "3"), 1),
             tasks=_whole(name, "tasks", given.get("tasks", "0"), 0),
             group=given.get("groupid", ""),

@@ -51,7 +51,13 @@ from eomirror.errors import (
     UsageError,
 )
 from eomirror.log import quiet_unless_configured
-from eomirror.records.sink_progress import CLAIMS_TOPIC, PROGRESS_TOPIC, SinkProgress, Sources, decode_progress
+from eomirror.records.sink_progress import (
+    CLAIMS_TOPIC,
+    PROGRESS_TOPIC,
+    SinkProgress,
+    Sources,
+    decode_progress,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

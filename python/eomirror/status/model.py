@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.plane.protocol import Serving
 from eomirror.records.control import Gap, Pause, Stopped
+from eomirror.records.position import QUERY_RULE
 from eomirror.records.promotion import Fence
 from eomirror.records.reports import (
     DrillResult,
@@ -123,7 +124,7 @@ def rule_counts(partitions: Iterable[PartitionStatus]) -> list[tuple[str, str, i
     for item in partitions:
         for place, counts in enumerate((item.dropped, item.changed)):
             for rule, number in counts.items():
-                if rule in {"unreadable", "query"} or rule.startswith("transform["):
+                if rule in {"unreadable", QUERY_RULE} or rule.startswith("transform["):
                     found.setdefault((item.topic, rule), [0, 0])[place] += number
     return [(topic, rule, dropped, changed) for (topic, rule), (dropped, changed) in sorted(found.items())]
 
