@@ -114,7 +114,6 @@ class Written:
             self.expected[partition].append((key, masked, 1_700_000_000_000 + number, tuple(headers)))
         assert self._producer.flush(30) == 0
 
-
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Writes while the block runs."""
@@ -170,7 +169,7 @@ def test_a_statement_writes_what_it_selects_and_the_status_counts_the_rest(
     assert found.state == "stopped"
 
 
-def test_a_running_query_follows_new_records_and_is_paused(
+def test_a_running_query_follows_new_records_and_the_next_run_goes_on(
     east: LocalCluster, west: LocalCluster, topic_name: str, rng: random.Random, spark_context: Any
 ) -> None:
     """Records that come while it runs are copied; a stop leaves positions from which the next run goes on."""
@@ -259,7 +258,9 @@ def test_a_query_that_is_killed_at_any_moment_writes_each_row_once(
                 mirror.kill()
                 before = moved(config)
         mirror.start()
-        wait_for(lambda: mirror.check() or copied(west, f"east.{topic_name}") == written.expected, _START_SECONDS)
+        wait_for(
+            lambda: mirror.check() or copied(west, f"east.{topic_name}") == written.expected, _START_SECONDS
+        )
         mirror.stop()
     assert copied(west, f"east.{topic_name}") == written.expected
     found = status(config)
@@ -301,7 +302,8 @@ def test_a_process_that_stands_by_goes_on_with_a_query(
             owner.kill()
             left = sum(map(len, written.expected.values()))
             wait_for(
-                lambda: other.check() or sum(map(len, copied(west, f"east.{topic_name}").values())) > left, 120
+                lambda: other.check() or sum(map(len, copied(west, f"east.{topic_name}").values())) > left,
+                120,
             )
         wait_for(lambda: other.check() or copied(west, f"east.{topic_name}") == written.expected, 60)
         other.stop()
@@ -330,11 +332,11 @@ def ask(port: int, path: str) -> str:
         connection.request("GET", path)
         answer = connection.getresponse()
         text = answer.read().decode()
-        return text if answer.status == 200 else ""
     except OSError:
         return ""
     finally:
         connection.close()
+    return text if answer.status == 200 else ""
 
 
 def metric(port: int, name: str, link: str, **labels: str) -> float | None:
@@ -400,7 +402,12 @@ def test_commands_hold_and_show_a_query_like_any_link(
 
 
 def test_a_sink_is_shown_beside_a_query_link(
-    east: LocalCluster, west: LocalCluster, topic_name: str, tmp_path: Path, rng: random.Random, spark_context: Any
+    east: LocalCluster,
+    west: LocalCluster,
+    topic_name: str,
+    tmp_path: Path,
+    rng: random.Random,
+    spark_context: Any,
 ) -> None:
     """`status`, `lag` and `serve` show a Spark query that writes through the sink like a link, with its lag."""
     from pyspark.sql import SparkSession
@@ -418,7 +425,10 @@ def test_a_sink_is_shown_beside_a_query_link(
     with Mirror(load_config(raw), spark=spark_context) as mirror:
         assert mirror.run(until="caught-up").exit_code == 0
     reads = {"kafka.bootstrap.servers": east.client_properties["bootstrap.servers"], "subscribe": topic_name}
-    writes = {"kafka.bootstrap.servers": west.client_properties["bootstrap.servers"], "topic": f"{topic_name}.of.sink"}
+    writes = {
+        "kafka.bootstrap.servers": west.client_properties["bootstrap.servers"],
+        "topic": f"{topic_name}.of.sink",
+    }
     query = (
         SparkSession(spark_context).newSession()
         .readStream.format("eomirror").options(**reads, startingOffsets="earliest").load()
@@ -439,7 +449,9 @@ def test_a_sink_is_shown_beside_a_query_link(
 
     (port,) = free_ports(1)
     address = ["--listen", f"127.0.0.1:{port}"]
-    serve = ProcessTree([sys.executable, "-m", "eomirror", "serve", str(path), *address], log=tmp_path / "serve.log")
+    serve = ProcessTree(
+        [sys.executable, "-m", "eomirror", "serve", str(path), *address], log=tmp_path / "serve.log"
+    )
     try:
         wait_for(lambda: metric(port, "lag_records", name) == 7, 90)
         wait_for(lambda: metric(port, "lag_records", topic_name) == 7, 30)

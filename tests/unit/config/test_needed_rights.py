@@ -125,7 +125,9 @@ def test_a_query_needs_the_claims_of_its_tasks_and_nothing_of_groups_or_many_lan
     """It is one producer, whatever `lanes` says, and no group is followed."""
     rights = rights_of(loaded(QUERY))
 
-    claims = {each.operation for alias, each in rights if each.name == "eomirror.sink.claims" and alias == "west"}
+    claims = {
+        each.operation for alias, each in rights if each.name == "eomirror.sink.claims" and alias == "west"
+    }
     assert claims == {"Create", "Read", "Write"}
     assert not any(each.resource == "group" for _, each in rights)
     assert not any(each.operation == "Alter" and each.name.startswith("eomirror.") for _, each in rights)
