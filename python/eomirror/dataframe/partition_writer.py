@@ -207,16 +207,21 @@ def _written(work: WriteWork, task: int, batches: Iterator[Any]) -> dict[str, An
 def _count(sources: dict[tuple[str, int], list[int]], batch: Any) -> None:
     """Adds the rows of a batch to those of each source partition: number, and largest timestamp in ms or -1."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     names = list(SOURCE_COLUMNS[:2])
-    timed = "timestamp" in batch.schema.names
-    table = pa.Table.from_batches([batch.select([*names, *(["timestamp"] if timed else [])])])
-    found = table.group_by(names).aggregate([([], "count_all"), *([("timestamp", "max")] if timed else [])])
-    for row in found.to_pylist():
-        newest = row.get("timestamp_max")
+    columns = {name: batch.column(name) for name in names}
+    wanted: list[tuple[Any, str]] = [([], "count_all")]
+    if "timestamp" in batch.schema.names:
+        # as numbers: records may have times that Python's type does not have
+        times = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+        columns["ms"] = pc.divide(times, 1000)
+        wanted.append(("ms", "max"))
+    for row in pa.table(columns).group_by(names).aggregate(wanted).to_pylist():
+        newest = row.get("ms_max")
         known = sources.setdefault((row[names[0]], row[names[1]]), [0, -1])
         known[0] += row["count_all"]
-        known[1] = max(known[1], -1 if newest is None else round(newest.timestamp() * 1000))
+        known[1] = max(known[1], -1 if newest is None else newest)
 
 
 def _extend(ranges: dict[str, dict[str, list[int]]], batch: Any) -> None:
