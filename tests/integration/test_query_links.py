@@ -441,7 +441,7 @@ def test_a_sink_is_shown_beside_a_query_link(
     name = f"sink {topic_name} on west"
     links = {each["link"]: each for each in command(path, "status")["links"]}
     assert set(links) >= {topic_name, name}
-    assert (links[topic_name]["lag_records"], links[name]["lag_records"]) == (7, 7)
+    assert (links[topic_name]["lag_records"], links[name]["lag_records"]) == (7, 7), links[name]
     assert "60 rows" in links[name]["remark"]
     lag = {row["link"]: row["lag_records"] for row in command(path, "lag")["lag"]}
     assert (lag[topic_name], lag[name]) == (7, 7)

@@ -108,7 +108,6 @@ class LinkSink(AtomicSink):
         ports: Its readers and callback.
 
     Attributes:
-        error: Error of the batch that failed; None for none. Spark passes on its text only.
         closing: Set to let no further batch begin.
         busy: True while a batch is written.
     """
@@ -117,7 +116,6 @@ class LinkSink(AtomicSink):
 
     def __init__(self, spec: LaneSpec, query: Rule, ports: LinkPorts, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(link_settings(spec), clock)
-        self.error: BaseException | None = None
         self.closing = self.busy = False
         self.positions: dict[SourcePartition, Position] = {}
         self._spec = spec
@@ -177,11 +175,7 @@ class LinkSink(AtomicSink):
             raise StoppedError(f"link {self._spec.link.name}: the query stops between two batches")
         self._end = end
         self._began = self._clock.monotonic()
-        try:
-            self.write(df, batch)
-        except BaseException as error:
-            self.error = error
-            raise
+        self.write(df, batch)
 
     # -- what a sink of a user does otherwise -------------------------------------------------------
 

@@ -21,7 +21,7 @@ import structlog
 
 from eomirror.config.secret import Secret
 from eomirror.dataframe.partition_writer import SOURCE_COLUMNS
-from eomirror.dataframe.sink import map_in_arrow, offsets_of
+from eomirror.dataframe.sink import execution_of, map_in_arrow, offsets_of
 from eomirror.errors import MirrorError, RowError, UsageError
 from eomirror.types import SourcePartition
 
@@ -273,6 +273,7 @@ class LinkStream:
 
         self._sink = sink
         self._query: Any = None
+        self._error: BaseException | None = None
         self._folder = ""
         self._session = SparkSession(context).newSession()
         for name, value in {
@@ -311,9 +312,17 @@ class LinkStream:
         )
 
     def _take(self, records: Any, number: int) -> None:
+        try:
+            self._write(records, number)
+        except Exception as error:  # noqa: BLE001  each ends the query
+            self._error = error
+            # py4j logs the error that it gets, and Spark keeps its text, which may quote a record
+            raise MirrorError(f"batch {number} is not written") from None
+
+    def _write(self, records: Any, number: int) -> None:
         query = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
-        found = self._session._jsparkSession.streams().get(query)  # noqa: SLF001  py4j
-        logged = None if found is None else offsets_of(found.streamingQuery(), number)
+        execution = execution_of(records.sparkSession, query) if query else None
+        logged = None if execution is None else offsets_of(execution, number)
         if logged is None:
             raise MirrorError(
                 f"the offsets of batch {number} are not known",
@@ -333,9 +342,9 @@ class LinkStream:
 
     @property
     def error(self) -> BaseException | None:
-        """Error that ended the query: that of the sink, or Spark's text of another one; None for none."""
-        if self._sink.error is not None:
-            return self._sink.error
+        """Error that ended the query: that of a batch, or Spark's text of another one; None for none."""
+        if self._error is not None:
+            return self._error
         failed = None if self._query is None else self._query.exception()
         return failed if isinstance(failed, BaseException) else None
 

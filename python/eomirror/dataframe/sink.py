@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
     from eomirror._native import SinkProducer
 
-__all__ = ["AtomicSink", "Batch", "map_in_arrow", "offsets_of", "sink", "write"]
+__all__ = ["AtomicSink", "Batch", "execution_of", "map_in_arrow", "offsets_of", "sink", "write"]
 
 log = structlog.get_logger(__name__)
 
@@ -205,8 +205,8 @@ class AtomicSink:
         """Returns the producer; a new one aborts what an earlier process left open, then reads the progress."""
         if self._producer is None:
             settings = self._settings
-            partitions = create_topics(settings)
-            self._partition = progress_partition(settings.name, partitions)
+            if partitions := create_topics(settings):
+                self._partition = progress_partition(settings.name, partitions)
             producer = settings.open()
             if producer.transaction_version < 2:  # noqa: PLR2004  KIP-890
                 raise UsageError(
@@ -497,7 +497,7 @@ def _logged_offsets(session: Any, query: str, batch: int) -> tuple[Sources | Non
     if not query:
         return None, None
     try:
-        execution = _execution(session, query)
+        execution = execution_of(session, query)
         if execution is None:
             return None, None
         end = offsets_of(execution, batch)
@@ -508,16 +508,10 @@ def _logged_offsets(session: Any, query: str, batch: int) -> tuple[Sources | Non
     return begin, end
 
 
-def _execution(session: Any, query: str) -> Any:
-    """Returns the query's execution, found by the session that started it; None if neither known session did."""
-    from pyspark.sql import SparkSession
-
-    known = [session, SparkSession._instantiatedSession]  # noqa: SLF001  the session that the program began with
-    for one in known:
-        found = None if one is None else one._jsparkSession.streams().get(query)  # noqa: SLF001  py4j
-        if found is not None:
-            return found.streamingQuery()
-    return None
+def execution_of(session: Any, query: str) -> Any:
+    """Returns the query's execution, of any session of this Spark; None if gone."""
+    java = session._jsparkSession  # noqa: SLF001  py4j
+    return java.sharedState().activeStreamingQueries().get(session._jvm.java.util.UUID.fromString(query))  # noqa: SLF001
 
 
 def offsets_of(execution: Any, batch: int) -> Sources | None:

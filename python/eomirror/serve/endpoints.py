@@ -123,7 +123,9 @@ class Endpoints:
         self._shown: dict[str, tuple[LinkView, Judged]] = {}
         self._lock = threading.Lock()
         # a sink of a Spark query is found later
-        self._history = defaultdict(partial(LinkSeries, topics_each(len(links))))
+        self._history: defaultdict[str, LinkSeries] = defaultdict(
+            partial(LinkSeries, topics_each(len(links)))
+        )
         self._source = source
         self._version = version
         self._per_partition = per_partition

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from support.traffic.records import Record
 
 __all__ = ["EXAMPLES", "SCENARIOS", "Scenario", "assert_keyed", "assert_merged", "example_settings"]
+
+# an example takes its key from there, in this process and in commands
+os.environ["MASK_KEY"] = "an example, not a secret"
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
 PORTS = (19092, 29092, 39092)
@@ -93,9 +97,9 @@ def masked(record: Record) -> Record | None:
     order = json.loads(value)
     if order["test"]:
         return None
-    mail = order["customer"]["email"].encode()
+    mail, key_of_masks = order["customer"]["email"].encode(), os.environ["MASK_KEY"].encode()
     order["customer"] = {
-        "name": None, "email": hmac.new(b"an example, not a secret", mail, hashlib.sha256).hexdigest(),
+        "name": None, "email": hmac.new(key_of_masks, mail, hashlib.sha256).hexdigest(),
     }  # fmt: skip
     return key, json.dumps(order).encode(), timestamp, hidden
 

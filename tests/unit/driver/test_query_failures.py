@@ -19,7 +19,7 @@ Traceback (most recent call last):
   File "/venv/pyspark/worker.py", line 1900, in main
     process()
   File "/home/app/masking.py", line 7, in mask
-    raise ValueError(f"no number: {text}")
+    raise ValueError(f"no number: {{text}}")
 {}
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1)
