@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from eomirror.config.secret import Secret
+from eomirror.dataframe.options import CONFIGURED
 from eomirror.dataframe.partition_writer import SOURCE_COLUMNS
 from eomirror.dataframe.sink import execution_of, map_in_arrow, offsets_of
 from eomirror.errors import MirrorError, RowError, UsageError
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from eomirror.config.transform import Rule
     from eomirror.dataframe.link_sink import LinkSink
 
-__all__ = ["HIDDEN", "LinkStream", "link_rows", "queried"]
+__all__ = ["HIDDEN", "LinkStream", "link_rows", "queried", "source_options"]
 
 log = structlog.get_logger(__name__)
 
@@ -300,9 +301,7 @@ class LinkStream:
             interval: Seconds between two micro-batches.
         """
         self._folder = tempfile.mkdtemp(prefix="eomirror-query-")
-        records = (
-            self._session.readStream.format("eomirror").options(**_source_options(source, starts)).load()
-        )
+        records = self._session.readStream.format("eomirror").options(**source_options(source, starts)).load()
         self._query = (
             records.writeStream.foreachBatch(self._take)
             .option("checkpointLocation", f"file://{self._folder}/checkpoint")
@@ -363,17 +362,19 @@ class LinkStream:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _source_options(cluster: Cluster, starts: Mapping[SourcePartition, int]) -> dict[str, str]:
+def source_options(cluster: Cluster, starts: Mapping[SourcePartition, int]) -> dict[str, str]:
     """Returns the options of ``format("eomirror")`` that read a cluster from offsets on."""
     offsets: dict[str, dict[str, int]] = {}
     for source, offset in sorted(starts.items()):
         offsets.setdefault(source.topic, {})[str(source.partition)] = offset
     properties = {**cluster.properties, **cluster.consumer}
     return {
-        **{
-            f"kafka.{name}": value.reveal() if isinstance(value, Secret) else str(value)
-            for name, value in properties.items()
-        },
+        CONFIGURED: json.dumps(
+            {
+                name: value.reveal() if isinstance(value, Secret) else str(value)
+                for name, value in properties.items()
+            }
+        ),
         "assign": json.dumps({topic: sorted(map(int, numbers)) for topic, numbers in offsets.items()}),
         "startingOffsets": json.dumps(offsets),
         "includeHeaders": "true",

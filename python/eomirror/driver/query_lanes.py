@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import threading
+import traceback
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import LaneProgress, LaneReport, LaneSpec
     from eomirror.plane.protocol import Plane
 
-__all__ = ["QueryAttempt", "QueryLanes", "failed_query"]
+__all__ = ["QueryAttempt", "QueryLanes", "failed_here", "failed_query"]
 
 log = structlog.get_logger(__name__)
 
@@ -316,7 +317,23 @@ class QueryAttempt:
             if consequence.topic and isinstance(error, MirrorError):
                 self._partitions.stop(consequence.topic, error)
             return consequence.outcome
-        return failed_query(self._spec.link, str(error))
+        if type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}:
+            return failed_query(self._spec.link, str(error))
+        return failed_here(self._spec.link, error)
+
+
+def failed_here(link: Link, error: BaseException) -> Outcome:
+    """
+    Returns the outcome of an error in this process that is neither ours nor Spark's: a bug.
+
+    Args:
+        error: Only its type and its place are told: its text may quote a record.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    reason = f"{type(error).__name__}{place}"
+    bug = MirrorError(f"link {link.name}: {reason}", fix="report this as a bug, with the log")
+    return Outcome(Ending.TASK_RAISED, reason, bug)
 
 
 def failed_query(link: Link, text: str) -> Outcome:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eomirror.config import load_config
-from eomirror.driver.query_lanes import failed_query
+from eomirror.driver.query_lanes import failed_here, failed_query
 from eomirror.lane.spec import Ending
 
 CLUSTERS = {alias: {"bootstrap.servers": f"{alias}:9092"} for alias in ("east", "west")}
@@ -88,6 +88,21 @@ def test_an_error_of_ours_keeps_what_to_do() -> None:
 
     assert found.error is not None
     assert (found.error.message, found.error.fix) == ("no module masking", "install it")
+
+
+def test_a_bug_in_this_process_is_not_the_fault_of_the_query() -> None:
+    """Type and place find it; its text may quote a record."""
+    link = {"source": "east", "target": "west", "topics": ["orders"], "transform": PYTHON}
+    try:
+        int("a canary")
+    except ValueError as error:
+        found = failed_here(load_config({"clusters": CLUSTERS, "links": [link]}).links[0], error)
+
+    assert found.ending is Ending.TASK_RAISED
+    assert "ValueError in test_query_failures.py, line " in found.reason
+    assert found.error is not None
+    assert "canary" not in found.reason + str(found.error)
+    assert "report this as a bug" in found.error.fix
 
 
 def test_a_worker_that_died_is_no_fault_of_the_query() -> None:
