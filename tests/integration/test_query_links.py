@@ -268,6 +268,44 @@ def test_a_query_that_is_killed_at_any_moment_writes_each_row_once(
     assert found.state == "stopped"
 
 
+@pytest.mark.slow
+def test_a_query_and_lanes_share_a_mirror_with_one_slot_for_each_lane(
+    east: LocalCluster, west: LocalCluster, topic_name: str, tmp_path: Path, rng: random.Random
+) -> None:
+    """Lanes occupy their slots for as long as they run, and the query works in the others; both go on after a kill."""
+    whole = f"{topic_name}.whole"
+    raw = settings(east, west, topic_name)
+    raw["links"].append({"name": whole, "source": "east", "target": "west", "topics": [whole], "lanes": 2})
+    raw["spark"] = {"spark.master": "local[4]"}
+    topics = (topic_name, whole)
+    for name in topics:
+        create_topic(east.client_properties, name, _PARTITIONS)
+    selected, all_of_them = (Written(east.client_properties, name, rng) for name in topics)
+    mirror = CommandMirror(raw, tmp_path / "mirror")
+
+    def exact() -> bool:
+        query, lanes = (copied(west, f"east.{name}") for name in topics)
+        return query == selected.expected and lanes == copied(east, whole)
+
+    with closing(mirror):
+        for _ in range(2):
+            mirror.start()
+            with selected.writing(), all_of_them.writing():
+                before = {name: sum(map(len, copied(west, f"east.{name}").values())) for name in topics}
+                for name, count in before.items():
+                    wait_for(
+                        lambda name=name, count=count: (
+                            mirror.check() or sum(map(len, copied(west, f"east.{name}").values())) > count
+                        ),
+                        _START_SECONDS,
+                    )
+                mirror.kill()
+        mirror.start()
+        wait_for(lambda: mirror.check() or exact(), _START_SECONDS)
+        mirror.stop()
+    assert exact()
+
+
 def moved(config: Config) -> int:
     """Records that the positions count; 0 before the link has any."""
     try:

@@ -13,6 +13,7 @@ import re
 import socket
 import threading
 import traceback
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -305,7 +306,8 @@ class QueryAttempt:
             )
 
     def _outcome(self, error: BaseException) -> Outcome:
-        if self._ending is not None or isinstance(error, StoppedError):
+        # the last: a stop before Spark was up
+        if self._ending is not None or isinstance(error, StoppedError | CancelledError):
             return Outcome(self._ending or Ending.STOPPED, "stopped")
         if isinstance(error, TransactionRefusedError):
             fenced = error.code in FENCED_CODES
