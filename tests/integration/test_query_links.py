@@ -474,6 +474,8 @@ def test_a_sink_is_shown_beside_a_query_link(
         .option("checkpointLocation", f"file://{tmp_path}/checkpoint").trigger(availableNow=True).start()
     )  # fmt: skip
     query.awaitTermination()
+    left_out = written.left_out
+    # both wait: no mirror runs, and the query has ended
     written.write(7)
 
     name = f"sink {topic_name} on west"
@@ -493,7 +495,7 @@ def test_a_sink_is_shown_beside_a_query_link(
     try:
         wait_for(lambda: metric(port, "lag_records", name) == 7, 90)
         wait_for(lambda: metric(port, "lag_records", topic_name) == 7, 30)
-        assert metric(port, "transformed_records_total", topic_name, rule="query") == written.left_out
+        assert metric(port, "transformed_records_total", topic_name, rule="query") == left_out
         assert "60 rows" in ask(port, f"/links/{quote(name)}")
         assert name in ask(port, "/")
         assert json.loads(ask(port, f"/api/v1/links/{quote(name)}"))["lag_records"] == 7

@@ -18,7 +18,7 @@ TRACEBACK = """
 Traceback (most recent call last):
   File "/venv/pyspark/worker.py", line 1900, in main
     process()
-  File "/home/app/masking.py", line 7, in mask
+  File "/app/masking.py", line 7, in mask
     raise ValueError(f"no number: {{text}}")
 {}
 
