@@ -273,7 +273,7 @@ def test_a_query_and_lanes_share_a_mirror_with_one_slot_for_each_lane(
     east: LocalCluster, west: LocalCluster, topic_name: str, tmp_path: Path, rng: random.Random
 ) -> None:
     """Lanes occupy their slots for as long as they run, and the query works in the others; both go on after a kill."""
-    whole = f"{topic_name}.whole"
+    whole = f"{topic_name}-whole"
     raw = settings(east, west, topic_name)
     raw["links"].append({"name": whole, "source": "east", "target": "west", "topics": [whole], "lanes": 2})
     raw["spark"] = {"spark.master": "local[4]"}
