@@ -180,6 +180,11 @@ engine *ARGS:
 dataframe *ARGS:
     python scripts/ci.py --suite dataframe -m "not slow" "$@"
 
+# the atomic sink under so many seeded kills on three workers, from a number of fault on; EOMIRROR_SEED=N repeats them
+sink-kills KILLS="100" FIRST="0":
+    EOMIRROR_SINK_KILLS={{KILLS}} EOMIRROR_SINK_FIRST={{FIRST}} python -m pytest -q -o log_cli=true -o log_cli_level=INFO \
+        tests/dataframe/test_sink_kills.py -k three_workers
+
 # consumers that move at random moments, the mirror killed in between: --trials 100 --mm2 100 --seed N
 moving-consumers *ARGS:
     PYTHONPATH={{justfile_directory()}}/python:{{justfile_directory()}}/tests python -m support.links.moving "$@"

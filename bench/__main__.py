@@ -33,6 +33,7 @@ from bench.report import RESULTS, Comparison, keep, markdown, table, without_res
 from bench.restart import measure_restart, restart_markdown
 from bench.scaling import measure_scaling, scaling_markdown
 from bench.scrape import measure_scrape, scrape_markdown
+from bench.spark import VARIANTS, Job, measure_job, spark_markdown
 from bench.stamped import BURST_MS
 from bench.start import measure_starts, start_markdown
 from bench.throughput import Timing, prepare
@@ -595,6 +596,56 @@ def scrape(context: click.Context, /, *, output: str, results: Path | None, **pl
         except (MirrorEndedError, TimeoutError) as error:
             context.exit(session.give_up(error))
     context.exit(session.tell(found.as_dict(), scrape_markdown(found)))
+
+
+@main.command()
+@click.option(
+    "--rows",
+    type=(click.IntRange(60), click.IntRange(60)),
+    default=(10_000_000, 3_000_000),
+    show_default=True,
+    help="Rows of 100 B, and of 1 kB.",
+)
+@click.option("--small", is_flag=True, help="A smoke test: 120,000 and 60,000 rows, nothing kept.")
+@click.option(
+    "--rounds", type=click.IntRange(1, 10), default=1, show_default=True, help="Turns of each variant."
+)
+@click.option(
+    "--variant",
+    "names",
+    type=click.Choice([*VARIANTS]),
+    multiple=True,
+    help="Only this variant; may be repeated.  [default: spark, source, sink, both]",
+)
+@_output
+@_keep
+@click.pass_context
+def spark(
+    context: click.Context,
+    *,
+    rows: tuple[int, int],
+    small: bool,
+    rounds: int,
+    names: tuple[str, ...],
+    output: str,
+    results: Path | None,
+) -> None:
+    """The same Spark job, Kafka to Kafka with a filter, with Spark's own connector and with ours."""
+    session = _Session("spark", output, results or (None if small else RESULTS))
+    counts = (120_000, 60_000) if small else rows
+    chosen = names or ("spark", "source", "sink", "both")
+    told, pages = {}, []
+    with _clusters() as site:
+        for size, count in zip((100, 1000), counts, strict=True):
+            job = Job(size, count - count % 6)
+            try:
+                found = measure_job(site, job, chosen, rounds=rounds, say=session.say)
+            except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
+                pages.append(f"{job.workload.title}: no figure: {session.fail(error)}")
+                continue
+            told[job.workload.name] = [one.as_dict() for one in found]
+            pages.append(spark_markdown(job, found))
+    context.exit(session.tell(told, "\n\n".join(pages)))
 
 
 def run() -> None:

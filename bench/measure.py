@@ -150,6 +150,11 @@ class TreeMeter:
             samples = list(self._samples)
         return _at(samples, end, lambda one: one.total) - _at(samples, begin, lambda one: one.total)
 
+    def used(self) -> float:
+        """CPU seconds from the first sample to the last one."""
+        with self._lock:
+            return self._samples[-1].total - self._samples[0].total
+
     def cpu_by_kind(self, begin: float, end: float) -> dict[str, float]:
         """The same for each kind of process."""
         with self._lock:

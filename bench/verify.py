@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Ledger", "WrongCopyError", "check_copy", "read_ledger"]
+__all__ = ["Ledger", "WrongCopyError", "check_copy", "content_hash", "read_ledger"]
 
 _PROVENANCE_HEADER = "eomirror.hops"
 _QUIET_SECONDS = 30.0
@@ -63,8 +63,20 @@ class Ledger:
         )
 
 
+def content_hash(
+    value: bytes | None, key: bytes | None = None, timestamp: object = None, headers: object = None
+) -> int:
+    """Returns the hash of a record's content, as ledgers hold it; it differs from process to process."""
+    return hash((key, value, timestamp, headers)) % _HASH_SPAN
+
+
 def read_ledger(
-    servers: str, topic: str, partitions: int, make: Callable[[bytes], bytes] | None = None
+    servers: str,
+    topic: str,
+    partitions: int,
+    make: Callable[[bytes], bytes] | None = None,
+    *,
+    timestamps: bool = True,
 ) -> Ledger:
     """
     Read what is committed of a topic, from the beginning to its last stable offsets.
@@ -74,6 +86,7 @@ def read_ledger(
         topic: Topic.
         partitions: Its number of partitions.
         make: What a copy has in place of a value; None for the value itself.
+        timestamps: Timestamps are content; False where each copy has its own.
 
     Raises:
         TimeoutError: Nothing arrived for half a minute.
@@ -102,14 +115,19 @@ def read_ledger(
     )
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        _read_to_end(consumer, ledger, topic, make)
+        _read_to_end(consumer, ledger, topic, make, timestamps=timestamps)
     finally:
         consumer.close()
     return ledger
 
 
 def _read_to_end(
-    consumer: Consumer, ledger: Ledger, topic: str, make: Callable[[bytes], bytes] | None
+    consumer: Consumer,
+    ledger: Ledger,
+    topic: str,
+    make: Callable[[bytes], bytes] | None,
+    *,
+    timestamps: bool,
 ) -> None:
     open_partitions = set(ledger.hashes)
     quiet_since = time.monotonic()
@@ -136,8 +154,8 @@ def _read_to_end(
             value = message.value()
             if make is not None and value is not None:
                 value = make(value)
-            content = (message.key(), value, message.timestamp(), headers)
-            ledger.hashes[number].append(hash(content) % _HASH_SPAN)
+            timestamp = message.timestamp() if timestamps else None
+            ledger.hashes[number].append(content_hash(value, message.key(), timestamp, headers))
             ledger.offsets[number].append(message.offset())
 
 

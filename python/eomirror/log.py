@@ -38,6 +38,7 @@ __all__ = [
     "logs_json",
     "print_line",
     "printable",
+    "quiet_unless_configured",
     "relay",
     "wants_colour",
 ]
@@ -200,6 +201,16 @@ def configure_logging(level: str = "info", form: str | None = None) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", LossyStream(sys.stderr))),
         cache_logger_on_first_use=False,
     )
+
+
+def quiet_unless_configured() -> None:
+    """
+    Shows warnings and errors only, in a program that has not configured structlog.
+
+    A source or sink runs in processes of a user, and of Spark; structlog's default prints debug lines there.
+    """
+    if not structlog.is_configured():
+        configure_logging("warning")
 
 
 #: The format of this process, once configured.

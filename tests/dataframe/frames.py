@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from support.traffic.records import read_committed, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 HERE = Path(__file__).resolve().parent
 PYTHON = HERE.parents[1] / "python"
@@ -47,14 +47,9 @@ def settled(cluster: Any, topic: str) -> dict[int, list[Any]]:
     return read_committed(cluster.client_properties, topic)
 
 
-def as_of_now(cluster: Any, topic: str) -> dict[int, list[Any]]:
-    """The committed records, also while a transaction is open."""
-    return read_committed(cluster.client_properties, topic)
-
-
-def values(cluster: Any, topic: str, read: Callable[[Any, str], dict[int, list[Any]]] = settled) -> list[str]:
+def values(cluster: Any, topic: str) -> list[str]:
     """The values of all committed records, sorted."""
-    found = read(cluster, topic)
+    found = settled(cluster, topic)
     return sorted((value or b"").decode() for records in found.values() for _, value, *_ in records)
 
 
@@ -114,12 +109,3 @@ def run_files(
     )
     query.awaitTermination()
     return query
-
-
-def whole_batches(found: Sequence[str], count: int) -> Mapping[str, int]:
-    """Rows of each batch that is there in part."""
-    batches: dict[str, int] = {}
-    for value in found:
-        batch = value.partition("-")[0]
-        batches[batch] = batches.get(batch, 0) + 1
-    return {batch: rows for batch, rows in batches.items() if rows != count}

@@ -65,10 +65,14 @@ class StandaloneCluster:
         properties.write_text("".join(f"{name}={value}\n" for name, value in SAFE.items()))
         self._properties = ("--properties-file", str(properties))
         self._master = self._start("master", "master.Master", "--port", str(port))
-        wait_for(lambda: "I have been elected leader" in self._log("master"), 60)
-        for number in range(workers):
-            self.start_worker(number)
-        wait_for(lambda: self._log("master").count("Registering worker") >= workers, 60)
+        try:
+            wait_for(lambda: "I have been elected leader" in self._log("master"), 240)
+            for number in range(workers):
+                self.start_worker(number)
+            wait_for(lambda: self._log("master").count("Registering worker") >= workers, 240)
+        except BaseException:
+            self.close()
+            raise
 
     def start_worker(self, number: int) -> None:
         """Starts a worker."""

@@ -171,8 +171,8 @@ def test_what_cannot_be_written_is_named(spark: Any, west: Any, topic_name: str)
     refused = [
         (small.select("key"), given, UsageError, "no column value"),
         (small, {"kafka.bootstrap.servers": given["kafka.bootstrap.servers"]}, UsageError, "names the topic"),
-        (small, {"topic": "x"}, UsageError, "kafka.bootstrap.servers is missing"),
-        (small, {**given, "topics": "x"}, UsageError, "unknown option topics"),
+        (small, {"topic": "x"}, UsageError, "no cluster is named"),
+        (small, {**given, "topics": "x"}, UsageError, "option topics is unknown"),
         (small.selectExpr("1 as value"), given, UsageError, r"column value is int.*cast it"),
         (frame, given, MirrorError, r"partition 7 of topic .* which has partitions 0 to 1"),
         (small, {**given, "topic": f"{topic_name}-missing"}, TopicError, "does not exist"),

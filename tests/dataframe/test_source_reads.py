@@ -38,6 +38,17 @@ def numbers(rows: list[Any]) -> list[int]:
     return sorted(int(bytes(row["value"])) for row in rows)
 
 
+@pytest.fixture
+def query(spark_session: Any, east: LocalCluster, topic_name: str, tmp_path: Path) -> Query:
+    """A query that has not run, from the beginning of a topic with one partition and the values 0 to 9."""
+    create_topic(east.client_properties, topic_name)
+    fill(east.client_properties, topic_name, 10)
+    return Query(
+        spark_session, tmp_path / "c", east.client_properties,
+        subscribe=topic_name, startingOffsets="earliest",
+    )  # fmt: skip
+
+
 def test_every_shape_of_committed_records(
     spark_session: Any, east: LocalCluster, topic_name: str, seed: int
 ) -> None:
@@ -132,25 +143,18 @@ def test_filters_choose_what_is_read(spark_session: Any, east: LocalCluster, top
     assert "IN (0,2)" not in plan[plan.index("Filter") :].split("\n")[0], "and not the one on partitions"
 
 
-def test_a_stream_continues_where_it_stopped(
-    spark_session: Any, east: LocalCluster, topic_name: str, tmp_path: Path
-) -> None:
+def test_a_stream_continues_where_it_stopped(query: Query, east: LocalCluster, topic_name: str) -> None:
     """Each row comes once over restarts and a failed batch, also of partitions that were added."""
-    properties = east.client_properties
-    create_topic(properties, topic_name, 1)
-    fill(properties, topic_name, 50)
-    query = Query(
-        spark_session, tmp_path / "c", properties, subscribe=topic_name, startingOffsets="earliest"
-    ).run()
-    assert numbers(query.rows) == list(range(50))
-    admin = AdminClient(properties)
+    query.run()
+    assert numbers(query.rows) == list(range(10))
+    admin = AdminClient(east.client_properties)
     admin.create_partitions([NewPartitions(topic_name, 3)])[topic_name].result(30)
-    fill(properties, topic_name, 60, partitions=3, first=50)
+    fill(east.client_properties, topic_name, 60, partitions=3, first=10)
     query.fails_at = 1
     with pytest.raises(PySparkException):
         query.run()
     query.run()
-    assert numbers(query.rows) == list(range(110))
+    assert numbers(query.rows) == list(range(70))
 
 
 def test_a_stream_that_begins_at_the_end_skips_nothing_after_it(
@@ -208,19 +212,12 @@ def test_a_pattern_finds_topics_that_come_later(
     assert numbers(query.rows) == list(range(10))
 
 
-def test_a_recreated_topic_fails_by_name(
-    spark_session: Any, east: LocalCluster, topic_name: str, tmp_path: Path
-) -> None:
+def test_a_recreated_topic_fails_by_name(query: Query, east: LocalCluster, topic_name: str) -> None:
     """Its offsets are those of another topic; without failOnDataLoss it is read from its beginning."""
-    properties = east.client_properties
-    create_topic(properties, topic_name)
-    fill(properties, topic_name, 10)
-    query = Query(
-        spark_session, tmp_path / "c", properties, subscribe=topic_name, startingOffsets="earliest"
-    ).run()
-    delete_topic(properties, topic_name)
-    create_topic(properties, topic_name)
-    fill(properties, topic_name, 20, first=100)
+    query.run()
+    delete_topic(east.client_properties, topic_name)
+    create_topic(east.client_properties, topic_name)
+    fill(east.client_properties, topic_name, 20, first=100)
     with pytest.raises(PySparkException, match=f"topic {topic_name} is not the one") as caught:
         query.run()
     assert "eomirror checkpoint translate" in str(caught.value)
@@ -229,18 +226,11 @@ def test_a_recreated_topic_fails_by_name(
     assert numbers(query.rows) == [*range(10), *range(100, 120)]
 
 
-def test_deleted_records_fail_by_name(
-    spark_session: Any, east: LocalCluster, topic_name: str, tmp_path: Path
-) -> None:
+def test_deleted_records_fail_by_name(query: Query, east: LocalCluster, topic_name: str) -> None:
     """Retention that overtakes a query is no silent gap."""
-    properties = east.client_properties
-    create_topic(properties, topic_name)
-    fill(properties, topic_name, 10)
-    query = Query(
-        spark_session, tmp_path / "c", properties, subscribe=topic_name, startingOffsets="earliest"
-    ).run()
-    fill(properties, topic_name, 20, first=10)
-    admin = AdminClient(properties)
+    query.run()
+    fill(east.client_properties, topic_name, 20, first=10)
+    admin = AdminClient(east.client_properties)
     gone = admin.delete_records([TopicPartition(topic_name, 0, 15)])
     for future in gone.values():
         future.result(30)
@@ -251,21 +241,14 @@ def test_deleted_records_fail_by_name(
     assert numbers(query.rows) == [*range(10), *range(15, 30)]
 
 
-def test_lag_tools_see_the_query_as_a_group(
-    spark_session: Any, east: LocalCluster, topic_name: str, tmp_path: Path
-) -> None:
+def test_lag_tools_see_the_query_as_a_group(query: Query, east: LocalCluster, topic_name: str) -> None:
     """The offsets of completed batches are committed to the group, the last one as well."""
-    properties = east.client_properties
-    create_topic(properties, topic_name)
-    fill(properties, topic_name, 30)
-    Query(
-        spark_session, tmp_path / "c", properties,
-        subscribe=topic_name, startingOffsets="earliest", groupId=topic_name, maxOffsetsPerTrigger=20,
-    ).run()  # fmt: skip
-    admin = AdminClient(properties)
+    query.options |= {"groupId": topic_name, "maxOffsetsPerTrigger": "7"}
+    query.run()
+    admin = AdminClient(east.client_properties)
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(topic_name)])
     found = asked[topic_name].result(30).topic_partitions
-    assert [(one.topic, one.partition, one.offset) for one in found] == [(topic_name, 0, 30)]
+    assert [(one.topic, one.partition, one.offset) for one in found] == [(topic_name, 0, 10)]
 
 
 def test_an_unknown_option_is_refused(spark_session: Any, east: LocalCluster) -> None:

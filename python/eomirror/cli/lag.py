@@ -75,7 +75,7 @@ def lag(
         rows = rows[:top]
         return View(body=lambda: {"lag": [asdict(row) for row in rows]}, draw=_draw_lag, rows=rows)
 
-    found = watched(load_config(config, overrides=overrides), links, view, output)
+    found = watched(load_config(config, overrides=overrides), links, view, output, sinks=not links)
     for item in found:
         if item.problem:
             print_message(f"{item.link}: {item.problem}")
@@ -117,9 +117,8 @@ def top(config: str, links: tuple[str, ...], overrides: tuple[str, ...], output:
 
         return View(body=lambda: _body(judged, rows), draw=draw, rows=rows)
 
-    found = watched(
-        loaded, links, view, output, watch=output is None and not is_dumb(sys.stdout), strict=False
-    )
+    watch = output is None and not is_dumb(sys.stdout)
+    found = watched(loaded, links, view, output, watch=watch, strict=False, sinks=not links)
     return int(any(item.unread for item in found))
 
 

@@ -13,9 +13,13 @@ from eomirror.cli import options
 from eomirror.serve.http import parse_listen
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from eomirror.serve.http import Address
+    from eomirror.status.live import LinkFacts
+    from eomirror.status.repeated_reader import Reader
+    from eomirror.status.sinks import SinkReader
 
 __all__ = ["serve"]
 
@@ -100,9 +104,11 @@ def _serve(
     from eomirror.status.live import LinkFacts
     from eomirror.status.reader import StatusReader
     from eomirror.status.repeated_reader import record_outages
+    from eomirror.status.sinks import SinkReader
 
     loaded = load_config(config, overrides=overrides)
     chosen = [loaded.link(name) for name in links] or list(loaded.links)
+    sinks = SinkReader(loaded.clusters)
     endpoints = PolledEndpoints(
         {
             LinkFacts.of(link): partial(
@@ -114,6 +120,7 @@ def _serve(
             )
             for link in chosen
         },
+        sinks=dict if links else partial(_sinks, sinks),
         version=__version__,
         per_partition=per_partition,
         per_group=per_group,
@@ -129,3 +136,10 @@ def _serve(
     finally:
         endpoints.close()
         server.close()
+
+
+def _sinks(reader: SinkReader) -> dict[LinkFacts, Callable[[], Reader]]:
+    """Returns facts and reader of each sink of a Spark query that the clusters know now."""
+    from eomirror.status.sinks import OneSink, sink_facts
+
+    return {sink_facts(one.link): partial(OneSink, reader, one.link) for one in reader.recent()}

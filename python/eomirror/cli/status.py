@@ -63,6 +63,9 @@ def status(
     has ended.  An owner with an old claim is watched for 7 s before it is called silent, because either clock may be
     wrong.
 
+    Without --link, Spark queries that write to a cluster of the configuration through eomirror's sink are shown like
+    links, as "sink NAME".  Their position is the progress record of the sink; nothing tells if they run.
+
     Links are read concurrently; an unreachable cluster is retried for 2.5 s, with more than 8 links for up to 10.5 s.
     With several links, or with --watch, a link whose target does not answer is shown as unknown.
 
@@ -82,11 +85,13 @@ def status(
             draw=lambda console, _: _draw(judged, console, partitions=partitions),
         )
 
-    found = watched(loaded, links, view, output, watch=watch)
+    found = watched(loaded, links, view, output, watch=watch, sinks=not links)
     if any(item.unread for item in found):
         return 1
-    acts = exit_code and found and any(verdict.word not in NO_ACTION for _, verdict in judged)
-    return NotReadyError.exit_code if acts else 0
+    ours = {link.name for link in loaded.links}
+    # a Spark query that writes through a sink runs when its owner wants
+    acts = any(item.link in ours and verdict.word not in NO_ACTION for item, verdict in judged)
+    return NotReadyError.exit_code if exit_code and found and acts else 0
 
 
 def _body(item: LinkStatus, verdict: Verdict) -> dict[str, Any]:
@@ -116,10 +121,9 @@ def _draw(found: list[tuple[LinkStatus, Verdict]], console: Console, *, partitio
         if copied := sum(partition.copied_headers for partition in item.partitions):
             console.print(f"{human_count(copied)} records carried a copied header and were mirrored as local")
         for topic, rule, dropped, changed in rule_counts(item.partitions):
-            text = (
-                f"{topic}: {rule} left out {human_count(dropped)} records and changed {human_count(changed)}"
-            )
-            console.print(escape(text))
+            text = f"{topic}: {rule} left out {human_count(dropped)} records"
+            # how many a query changed is not known
+            console.print(escape(text if rule == "query" else f"{text} and changed {human_count(changed)}"))
         _draw_reports(console, item)
         if item.groups is not None:
             _draw_groups(console, item.groups, item.clock_offset_seconds)

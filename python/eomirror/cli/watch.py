@@ -77,6 +77,7 @@ def watched(
     *,
     watch: bool = False,
     strict: bool = True,
+    sinks: bool = False,
 ) -> list[LinkStatus]:
     """
     Reads the status of links and shows it.
@@ -88,13 +89,14 @@ def watched(
         watch: Repeat this every 2 s; tables on a terminal are redrawn in place, and the last one stays.
         strict: Raise the error of a single link that cannot be read at first.  A watched link that becomes unreachable
             is shown as unknown until it answers again.
+        sinks: Also read the sinks of Spark queries, which are shown like links.
 
     Returns:
         The status; nothing if the user pressed q.
     """
     from eomirror.status.repeated_reader import LinkReaders
 
-    with LinkReaders(config, links) as readers, ExitStack() as stack:
+    with LinkReaders(config, links, sinks=sinks) as readers, ExitStack() as stack:
         frame, keys, first, key = None, Keys(), 0, ""
         if watch and wants_table(output) and not is_dumb(sys.stdout):
             from rich.text import Text
@@ -140,10 +142,14 @@ def judge(config: Config) -> Callable[[LinkStatus], Verdict]:
     """Returns a function that judges each status of a link by the trend of those before."""
     from eomirror.metrics.verdict import Window
     from eomirror.status.live import LinkFacts, LinkView
+    from eomirror.status.sinks import sink_facts
 
     windows = {link.name: (LinkFacts.of(link), Window()) for link in config.links}
 
     def judged(item: LinkStatus) -> Verdict:
+        if item.link not in windows:
+            # a sink of a Spark query (`eomirror.status.sinks`)
+            windows[item.link] = (sink_facts(item.link), Window())
         facts, window = windows[item.link]
         return window.judge(
             LinkView(facts=facts, status=item), SYSTEM_CLOCK.monotonic(), SYSTEM_CLOCK.wall_ms()

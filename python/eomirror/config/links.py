@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 __all__ = ["check_links"]
 
 _SHORT_EPOCH = 20.0
+#: Settings that only lanes obey.
+_NOT_OF_QUERIES = (
+    "partitions",
+    "origin_header",
+    "on_unreadable",
+    "groups",
+    "sync_group_offsets",
+    "offset_syncs",
+    "on_gap",
+    "on_refused",
+    "plane",
+    "epoch",
+    "commit_interval_min",
+)  # fmt: skip
 
 
 def check_links(
@@ -72,7 +86,10 @@ def check_links(
 
 
 def _unmapped(link: Link) -> Link:
-    """Returns a link that places records by key without what needs an offset map; any other link as it is."""
+    """Returns a link without what needs an offset map, if it has none: one that places by key, or a query."""
+    if link.query is not None:
+        # a row may be placed by its key, so no position has one target partition
+        link = dataclasses.replace(link, partitions="keyed")
     return dataclasses.replace(link, groups=(), offset_syncs="off") if link.keyed else link
 
 
@@ -230,6 +247,8 @@ class _Checker:
                 "dead-letter writes the record to the target, with what the transform hides",
                 "set on_refused: stop or raise-limit",
             )
+        if link.query is not None:
+            self._query(link.query.kind)
         for number, rule in enumerate(link.transform):
             if rule.fields and link.on_unreadable == "keep":
                 self._faults.warn(
@@ -237,6 +256,16 @@ class _Checker:
                     "with on_unreadable: keep, a record whose value is no JSON reaches the target unmasked",
                     "set on_unreadable: stop or drop",
                     self._node.line_of("transform"),
+                )
+
+    def _query(self, kind: str) -> None:
+        """Refuses settings that a query does not have."""
+        for key in _NOT_OF_QUERIES:
+            if key in self._node.entries:
+                self._refuse(
+                    key,
+                    f"a link with transform: {kind} has no such setting: a query of Spark writes its records",
+                    f"leave {key} out; or write rules in place of the query",
                 )
 
     def names(self, link: Link) -> None:

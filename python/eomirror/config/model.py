@@ -185,7 +185,8 @@ class Link:
     transform: tuple[Rule, ...] = setting(
         TRANSFORM,
         "Rules that leave records out and change keys, headers and JSON fields of others, in this order, before they "
-        "reach the target: [transform](transform.md).",
+        "reach the target; or a query of Spark in their place, `{sql: ...}` or `{python: MODULE:FUNCTION}`: "
+        "[transform](transform.md).",
     )
     on_unreadable: str = setting(
         choice("stop", "drop", "keep"),
@@ -403,6 +404,16 @@ class Link:
         """True if records are placed by key: a source partition has several target partitions."""
         return self.partitions == "keyed"
 
+    @property
+    def query(self) -> Rule | None:
+        """Query of Spark in place of rules; None for a link whose lanes move the records."""
+        return self.transform[0] if self.transform and self.transform[0].query else None
+
+    @property
+    def producers(self) -> int:
+        """Number of transactional producers: one for each lane, or one for a query."""
+        return 1 if self.query is not None else self.lanes
+
     def compiled(self) -> Transform | None:
         """Returns the rules of the transform as the extension applies them; None without rules."""
         return transform_of(self.transform, self.on_unreadable)
@@ -415,6 +426,11 @@ class Link:
     @property
     def remark(self) -> str:
         """Restriction that the link's settings imply, for plan, check, run and status; empty for none."""
+        if self.query is not None:
+            return (
+                f"transform: {self.query.kind}: a query of Spark writes the records; offsets of consumer groups are "
+                "not translated, and verify does not compare"
+            )
         if not self.keyed:
             return self.slow
         unmapped = "partitions: keyed: offsets of consumer groups are not translated"
@@ -475,6 +491,12 @@ def require_mapped(links: Iterable[Link]) -> None:
         UsageError: Its records are placed by key.
     """
     for link in links:
+        if link.query is not None:
+            raise UsageError(
+                f"link {link.name} is a query (transform: {link.query.kind}), which may write any number of records "
+                "for one: it has no offset map, and this command needs one",
+                fix="let consumers of the target find their place by time",
+            )
         if link.keyed:
             raise UsageError(
                 f"link {link.name} places records by key (partitions: keyed): one offset of the source stands for an "

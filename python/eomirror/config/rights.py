@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eomirror.errors import AuthorizationError, TopicError
 from eomirror.records.names import LinkNames
+from eomirror.records.sink_progress import CLAIMS_TOPIC
 from eomirror.topology.filters import is_literal, topic_filter
 
 if TYPE_CHECKING:
@@ -295,9 +296,14 @@ def _of_link(link: Link, every: Iterable[Link]) -> Iterator[tuple[str, Right, st
         link.target, "topic", state, Create="create the link's own topics", Read="read positions",
         Write="write positions", DescribeConfigs="refuse settings that lose positions",
     )  # fmt: skip
-    if link.lanes > _LANES:
+    if link.producers > _LANES:
         yield from _rights(link.target, "topic", state, Alter="add partitions for lanes")
     yield from _rights(link.target, "transactional-id", state, Write="write in transactions")
+    if link.query is not None:
+        yield from _rights(
+            link.target, "topic", (CLAIMS_TOPIC, False), Create="create the topic of claims of Spark's tasks",
+            Read="let one attempt of each of Spark's tasks write", Write="claim one of Spark's tasks",
+        )  # fmt: skip
     for each in every:
         if each.target == link.source and each.name != link.name:
             yield from _rights(

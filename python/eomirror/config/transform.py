@@ -1,8 +1,8 @@
 """
-Rules of a link that leave records out and change others: the setting ``transform``. Pure.
+Rules of a link that leave records out and change others, or a query: the setting ``transform``. Pure.
 
 A rule is parsed here and compiled by the extension (`eomirror._native.Transform`), which refuses expressions and paths
-that are none.
+that are none.  A query is a single rule of kind ``sql`` or ``python``, which Spark runs (`eomirror.dataframe.query`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _SHORT_SECRET = 16
 _OURS = "eomirror."
 
 _KINDS = ("keep", "drop", "mask", "rename", "remove", "add")
+_QUERIES = ("sql", "python")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_QUERY_FIX = 'write {sql: "SELECT key, value, headers FROM records WHERE ..."} or {python: "module:function"}'
 _SUBJECTS = ("header", "key", "field", "timestamp", "tombstone")
 _TESTS = ("equals", "in", "matches")
 _EXAMPLE = "{keep: {topics: [orders], where: {header: region, equals: eu}}}"
@@ -91,7 +94,7 @@ class Rule:
     A rule.
 
     Attributes:
-        kind: ``keep``, ``drop``, ``mask``, ``rename``, ``remove`` or ``add``.
+        kind: ``keep``, ``drop``, ``mask``, ``rename``, ``remove`` or ``add``; or of a query, ``sql`` or ``python``.
         topics: Full-match expressions of the source topics that it applies to; empty for all.
         where: Condition of ``keep`` and ``drop``.
         tombstones: ``keep``: records without a value are kept, too.
@@ -101,6 +104,7 @@ class Rule:
         secret: ``mask``: key of the hash; None for another way to hide.
         truncate: ``mask``: number of characters that are left; None for another way to hide.
         pairs: ``rename``: old and new name; ``add``: name and value.
+        query: Text of a query: the statement, or module and function.
     """
 
     kind: str
@@ -113,6 +117,7 @@ class Rule:
     secret: Secret | None = None
     truncate: int | None = None
     pairs: tuple[tuple[str, str], ...] = ()
+    query: str = ""
 
     @property
     def drops(self) -> bool:
@@ -152,13 +157,15 @@ class Rule:
 
 
 def transform_of(rules: Iterable[Rule], on_unreadable: str) -> Transform | None:
-    """Returns the compiled rules; None if there are none."""
-    plain = [rule.plain() for rule in rules]
+    """Returns the compiled rules; None if there are none, or a query in their place."""
+    plain = [rule.plain() for rule in rules if not rule.query]
     return Transform(plain, on_unreadable) if plain else None
 
 
 def written_rule(rule: Rule) -> dict[str, Any]:
     """Returns a rule in the notation of the file, without its secret."""
+    if rule.query:
+        return {rule.kind: rule.query}
     told: dict[str, Any] = {"topics": list(rule.topics)} if rule.topics else {}
     if rule.where is not None:
         told["where"] = rule.where.written()
@@ -181,7 +188,9 @@ def written_rule(rule: Rule) -> dict[str, Any]:
 
 
 def parse_rules(place: Place) -> tuple[Rule, ...] | None:
-    """Parses a list of rules; secrets with a reference are not resolved yet."""
+    """Parses a list of rules, or a query; secrets with a reference are not resolved yet."""
+    if isinstance(place.node, Map):
+        return _query(place, place.node)
     if not isinstance(place.node, Sequence):
         place.refuse(f"this is {kind_of(place.node)}", f"write a list of rules, such as [{_EXAMPLE}]")
         return None
@@ -193,6 +202,27 @@ def parse_rules(place: Place) -> tuple[Rule, ...] | None:
     if len(place.faults.faults) > faults:
         return None
     return tuple(rule for rule in rules if rule is not None)
+
+
+def _query(place: Place, node: Map) -> tuple[Rule, ...] | None:
+    if len(node.entries) != 1 or next(iter(node.entries)) not in _QUERIES:
+        place.refuse("a transform is a list of rules, or a mapping with one of: sql, python", _QUERY_FIX)
+        return None
+    ((kind, body),) = node.entries.items()
+    inner = place.below(body, f".{kind}")
+    text = inner.text(_QUERY_FIX)
+    if text is None:
+        return None
+    text = text.strip()
+    if kind == "python" and not _FUNCTION.fullmatch(text):
+        inner.refuse(
+            f"{quoted(text)} is not MODULE:FUNCTION", 'write such as python: "masking:mask_customers"'
+        )
+        return None
+    if kind == "sql" and not re.match(r"(?is)select\b.*\bfrom\b", text):
+        inner.refuse("this is no SELECT ... FROM records", _QUERY_FIX)
+        return None
+    return (Rule(kind=kind, query=text),)
 
 
 def _rule(place: Place) -> Rule | None:
@@ -493,8 +523,7 @@ _WAY = {
     ]
 }
 
-#: JSON Schema of the setting.
-RULES_SCHEMA: dict[str, Any] = {
+_LIST: dict[str, Any] = {
     "type": "array",
     "maxItems": _MOST_RULES,
     "items": {
@@ -521,4 +550,13 @@ RULES_SCHEMA: dict[str, Any] = {
             )
         ]
     },
+}
+
+#: JSON Schema of the setting.
+RULES_SCHEMA: dict[str, Any] = {
+    "oneOf": [
+        _LIST,
+        _object(("sql",), sql=_TEXT),
+        _object(("python",), python={"type": "string", "pattern": f"^{_FUNCTION.pattern}$"}),
+    ]
 }

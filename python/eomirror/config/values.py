@@ -112,6 +112,8 @@ def written(value: Any) -> Any:
         return written_rule(value)
     if isinstance(value, AclRule):
         return value.written()
+    if isinstance(value, tuple) and value and isinstance(value[0], Rule) and value[0].query:
+        return written_rule(value[0])
     return [written(each) for each in value] if isinstance(value, tuple) else value
 
 

@@ -17,10 +17,21 @@ from eomirror.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["OffsetBound", "SourceOptions", "kafka_cluster", "known_option", "refuse_unknown", "source_schema"]
+__all__ = [
+    "CONFIGURED",
+    "OffsetBound",
+    "SourceOptions",
+    "kafka_cluster",
+    "known_option",
+    "refuse_unknown",
+    "source_schema",
+]
 
 #: Prefix of the properties of the Kafka client.
 CLIENT = "kafka."
+
+#: Property with those of a configured cluster in JSON, which are taken as they are: a password has no references left.
+CONFIGURED = "kafka.eomirror.cluster"
 
 #: Offsets in JSON that stand for the end and for the beginning of a log, as in Spark.
 LATEST, EARLIEST = -1, -2
@@ -41,14 +52,14 @@ _OTHERS = (
 _KNOWN = (*_SUBSCRIPTIONS, *_STARTS, *_ENDS, *_STREAM_ONLY, *_OTHERS)
 # options of Spark's connector without a meaning here, and why
 _NEEDLESS = {
-    "groupidprefix": "the source joins no consumer group; groupId names one that offsets are committed to",
-    "kafka.group.id": "the source joins no consumer group; groupId names one that offsets are committed to",
+    "groupidprefix": "no consumer group is joined; groupId names one that offsets are committed to",
+    "kafka.group.id": "no consumer group is joined; groupId names one that offsets are committed to",
     "fetchoffset.numretries": "look-ups of offsets are repeated until they time out",
     "fetchoffset.retryintervalms": "look-ups of offsets are repeated until they time out",
     "minoffsetspertrigger": "batches begin as soon as there are records; use a longer trigger",
     "maxtriggerdelay": "batches begin as soon as there are records; use a longer trigger",
     "maxrecordsperpartition": "use minPartitions",
-    "path": "topics are named by subscribe",
+    "path": "topics are named by options",
 }
 _COLUMNS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
@@ -191,14 +202,20 @@ def refuse_unknown(options: Mapping[str, str], known: Collection[str]) -> None:
             )
 
 
-def kafka_cluster(given: Mapping[str, str]) -> Cluster:
+def kafka_cluster(given: Mapping[str, str], alias: str = "kafka") -> Cluster:
     """
     Returns the cluster that the options ``kafka.*`` name, in the words of Java's client or of librdkafka.
+
+    Args:
+        given: All options.
+        alias: Name of the cluster in messages.
 
     Raises:
         UsageError: A property cannot be honoured, or ``kafka.bootstrap.servers`` is missing.
     """
     keys = {key.lower(): (value, 0) for key, value in given.items() if key.lower().startswith(CLIENT)}
+    if CONFIGURED in keys:
+        return Cluster(alias, FrozenMapping(_hidden(orjson.loads(keys[CONFIGURED][0]))))
     names = {key.removeprefix(CLIENT): key for key in keys}
     if not keys.get("kafka.bootstrap.servers", ("",))[0].strip():
         raise UsageError("no cluster is named", fix='set the option kafka.bootstrap.servers to "HOST:PORT"')
@@ -211,17 +228,21 @@ def kafka_cluster(given: Mapping[str, str]) -> Cluster:
         if key not in found.honoured:
             # librdkafka's own names
             into[name] = found.value(key)
-    properties: dict[str, str | Secret] = {}
-    for name, value in into.items():
-        text = str(value)
-        properties[name] = Secret(text) if is_secret_key(name) else text
-        message, fix = property_fault(name, properties[name])
+    properties = _hidden(into)
+    for name, value in properties.items():
+        message, fix = property_fault(name, value)
         if message:
             raise UsageError(f"option kafka.{name}: {message}", fix=fix)
     if conflict := cluster_conflict(properties):
         name, message, fix = conflict
         raise UsageError(f"option kafka.{name}: {message}", fix=fix)
-    return Cluster("kafka", FrozenMapping(properties))
+    return Cluster(alias, FrozenMapping(properties))
+
+
+def _hidden(properties: Mapping[str, Any]) -> dict[str, str | Secret]:
+    return {
+        name: Secret(str(value)) if is_secret_key(name) else str(value) for name, value in properties.items()
+    }
 
 
 def _bound(options: Mapping[str, str], names: tuple[str, str, str], default: str) -> OffsetBound:

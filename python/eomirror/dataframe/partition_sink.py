@@ -25,11 +25,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from eomirror.clock import SYSTEM_CLOCK, new_run_id
 from eomirror.dataframe.partition_writer import column_specs, topic_counts
-from eomirror.dataframe.progress import SinkProgress, decode_progress
 from eomirror.dataframe.schema import check_schema
-from eomirror.dataframe.settings import FENCED_CODES, PROGRESS_TOPIC, WAIT_SECONDS, SinkSettings
+from eomirror.dataframe.settings import FENCED_CODES, WAIT_SECONDS, SinkSettings
 from eomirror.dataframe.sink_topics import create_topics, progress_partition
 from eomirror.errors import DifferenceError, RowError, TransactionRefusedError, UsageError, some
+from eomirror.records.sink_progress import PROGRESS_TOPIC, SinkProgress, decode_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

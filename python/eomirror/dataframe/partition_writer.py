@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eomirror.clock import SYSTEM_CLOCK, Deadline, new_run_id
-from eomirror.dataframe.settings import CLAIMS_TOPIC, WAIT_SECONDS
+from eomirror.dataframe.settings import WAIT_SECONDS
 from eomirror.errors import MirrorError, RowError, TopicError
+from eomirror.records.sink_progress import CLAIMS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -192,11 +193,35 @@ def _written(work: WriteWork, task: int, batches: Iterator[Any]) -> dict[str, An
     producer.limit(work.settings.topic, task, work.tasks)
     seconds = work.settings.timeout_ms / 1000
     ranges: dict[str, dict[str, list[int]]] = {}
+    sources: dict[tuple[str, int], list[int]] = {}
     for batch in batches:
         producer.write(batch.num_rows, column_specs(batch), seconds)
         if work.settings.source_columns:
             _extend(ranges, batch)
-    return {"written": producer.settle(seconds), "ranges": ranges}
+        elif work.settings.link_id:
+            _count(sources, batch)
+    told = [[*source, *found] for source, found in sorted(sources.items())]
+    return {"written": producer.settle(seconds), "ranges": ranges, "sources": told}
+
+
+def _count(sources: dict[tuple[str, int], list[int]], batch: Any) -> None:
+    """Adds the rows of a batch to those of each source partition: number, and largest timestamp in ms or -1."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = list(SOURCE_COLUMNS[:2])
+    columns = {name: batch.column(name) for name in names}
+    wanted: list[tuple[Any, str]] = [([], "count_all")]
+    if "timestamp" in batch.schema.names:
+        # as numbers: records may have times that Python's type does not have
+        times = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+        columns["ms"] = pc.divide(times, 1000)
+        wanted.append(("ms", "max"))
+    for row in pa.table(columns).group_by(names).aggregate(wanted).to_pylist():
+        newest = row.get("ms_max")
+        known = sources.setdefault((row[names[0]], row[names[1]]), [0, -1])
+        known[0] += row["count_all"]
+        known[1] = max(known[1], -1 if newest is None else newest)
 
 
 def _extend(ranges: dict[str, dict[str, list[int]]], batch: Any) -> None:

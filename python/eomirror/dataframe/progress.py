@@ -1,83 +1,24 @@
 """
-Progress of a sink: its record, and what a batch has to do after it. Pure.
+Decides about a batch by the progress of its sink (`eomirror.records.sink_progress`). Pure.
 
-The record is written in the transaction of its batch, so it tells what is committed.  Batch ids count for one query: a
+Batch ids count for one query: a
 query without its checkpoint directory begins at 0 under a new id.  Then only source offsets tell what was written.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from eomirror.errors import StateError, UsageError
+from eomirror.dataframe.offsets import IDS
+from eomirror.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SinkProgress", "Sources", "covered", "decode_progress", "must_write", "source_offsets"]
+    from eomirror.records.sink_progress import SinkProgress, Sources
 
-_VERSION = 1
-
-#: Topic -> partition -> offset; None where they are not known.
-Sources = dict[str, dict[str, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class SinkProgress:
-    """
-    The last committed batch of a sink.
-
-    Attributes:
-        query: Id of the query; empty for a batch write.
-        batch: Id of the batch.
-        rows: Rows in it.
-        bytes: Bytes of their keys, values and headers.
-        digest: Sum of the digests of its rows.
-        begin: Source offsets at which the first batch began; None if not known.
-        sources: Source offsets after the batch; None if not known.
-        run: Id of a batch write.
-        timestamp: Time of the commit in ms.
-        task: Task that wrote it, of a sink that commits for each partition; -1 for the others.
-    """
-
-    query: str
-    batch: int
-    rows: int
-    bytes: int
-    digest: str
-    begin: Sources | None = None
-    sources: Sources | None = None
-    run: str = ""
-    timestamp: int = 0
-    task: int = -1
-
-    def as_text(self) -> str:
-        """Returns the value of the record."""
-        return json.dumps({"v": _VERSION, **asdict(self)}, separators=(",", ":"))
-
-
-def decode_progress(value: bytes, where: str) -> SinkProgress:
-    """
-    Returns the progress in a record.
-
-    Raises:
-        StateError: The record is damaged, or of a later version.
-    """
-    try:
-        plain = json.loads(value)
-        version = plain.pop("v")
-        known = {field.name for field in fields(SinkProgress)}
-        progress = SinkProgress(**{name: one for name, one in plain.items() if name in known})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StateError(
-            f"{where}: the progress record is unreadable",
-            fix="find out what wrote it; use another name of the sink",
-        ) from error
-    if version != _VERSION:
-        raise StateError(f"{where}: the progress record has version {version}", fix="use a newer eomirror")
-    return progress
+__all__ = ["covered", "must_write", "source_offsets"]
 
 
 def must_write(
@@ -144,9 +85,11 @@ def covered(inner: Sources, outer: Sources) -> bool:
 
 
 def source_offsets(logged: Mapping[str, Any]) -> Sources | None:
-    """Returns the offsets of a source in the form of Spark's Kafka connector; None for another form."""
+    """Returns the offsets of a source in the form of Spark's Kafka connector, or of ours; None for another form."""
     found: Sources = {}
     for topic, partitions in logged.items():
+        if topic == IDS:
+            continue
         if not isinstance(partitions, dict):
             return None
         for partition, offset in partitions.items():

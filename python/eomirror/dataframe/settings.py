@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from eomirror._native import SinkProducer
 from eomirror.config.clients import producer_properties
-from eomirror.dataframe.kafka_options import kafka_cluster
+from eomirror.dataframe.options import kafka_cluster, refuse_unknown
 from eomirror.errors import UsageError
+from eomirror.log import quiet_unless_configured
 from eomirror.plane.native.oauth import as_text, with_tokens
 
 if TYPE_CHECKING:
@@ -17,12 +18,10 @@ if TYPE_CHECKING:
 
     from eomirror.config.model import Cluster
 
-__all__ = ["CLAIMS_TOPIC", "FENCED_CODES", "PROGRESS_TOPIC", "WAIT_SECONDS", "SinkSettings"]
+__all__ = ["BATCH_BYTES", "FENCED_CODES", "WAIT_SECONDS", "SinkSettings"]
 
-#: Topic of the sinks' progress records, compacted; key: the sink's name.
-PROGRESS_TOPIC: Final = "eomirror.sink.progress"
-#: Topic of the claims of tasks, which matter for as long as a batch.
-CLAIMS_TOPIC: Final = "eomirror.sink.claims"
+#: Bytes of one batch of records, uncompressed, unless ``kafka.batch.size`` tells.
+BATCH_BYTES: Final = 524_288
 #: Seconds to wait for one answer of the cluster, retries included.
 WAIT_SECONDS: Final = 60.0
 
@@ -33,10 +32,19 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _TIMEOUT = "kafka.transaction.timeout.ms"
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _COLUMNS = 3
-#: Options that Spark's connector has for readers, or that Spark itself passes.
-_KNOWN = frozenset(
-    {"topic", "groupid", "attempts", "newquery", "sourcecolumns", "runid", "includeheaders", "name", "path"}
-    | {"checkpointlocation", "querytimeout", "tasks"}
+# the last three: Spark's connector has the first for readers, and Spark itself passes the others
+_KNOWN = (
+    "topic",
+    "groupId",
+    "sourceColumns",
+    "newQuery",
+    "runId",
+    "attempts",
+    "tasks",
+    "name",
+    "includeHeaders",
+    "checkpointLocation",
+    "queryName",
 )
 
 
@@ -58,6 +66,7 @@ class SinkSettings:
         source_columns: Columns with the source topic, partition and offset of a row; empty for none.
         new_query: What a batch of another query does: ``refuse`` or ``append``.
         run_id: Id of a batch write, which is not written a second time; empty for none.
+        link_id: Transactional id of a link whose query writes; empty for a sink of a user.
     """
 
     name: str
@@ -72,6 +81,7 @@ class SinkSettings:
     source_columns: tuple[str, ...]
     new_query: str
     run_id: str
+    link_id: str = ""
 
     @classmethod
     def parse(cls, name: str, options: Mapping[str, str]) -> SinkSettings:
@@ -90,11 +100,7 @@ class SinkSettings:
                 f"{name!r} is no name of a sink", fix="use letters, digits, dot, hyphen and underscore"
             )
         given = {key.lower(): str(value) for key, value in options.items()}
-        for key in given:
-            if not key.startswith("kafka.") and key not in _KNOWN:
-                raise UsageError(
-                    f"sink {name}: unknown option {key}", fix="see docs/spark-sink.md for the options"
-                )
+        refuse_unknown(options, _KNOWN)
         codec = given.get("kafka.compression.type", given.get("kafka.compression.codec", "none"))
         if codec not in _CODECS:
             raise UsageError(
@@ -113,11 +119,11 @@ class SinkSettings:
         properties = {key: str(value) for key, value in options.items() if key.lower() != _TIMEOUT}
         return cls(
             name=name,
-            cluster=kafka_cluster("target", properties),
+            cluster=kafka_cluster(properties, "target"),
             topic=given.get("topic"),
             timeout_ms=_whole(name, _TIMEOUT, given.get(_TIMEOUT, "60000"), 1_000),
             codec=codec,
-            batch_bytes=_whole(name, "kafka.batch.size", given.get("kafka.batch.size", "524288"), 1),
+            batch_bytes=_whole(name, "kafka.batch.size", given.get("kafka.batch.size", str(BATCH_BYTES)), 1),
             attempts=_whole(name, "attempts", given.get("attempts", "3"), 1),
             tasks=_whole(name, "tasks", given.get("tasks", "0"), 0),
             group=given.get("groupid", ""),
@@ -129,7 +135,7 @@ class SinkSettings:
     @property
     def transactional_id(self) -> str:
         """The transactional id of the whole sink."""
-        return f"eomirror.sink.{self.name}"
+        return self.link_id or f"eomirror.sink.{self.name}"
 
     def open(self, transactional_id: str = "", identity: tuple[int, int] | None = None) -> SinkProducer:
         """
@@ -142,6 +148,7 @@ class SinkSettings:
         Raises:
             MirrorError: The cluster cannot be reached, or refuses.
         """
+        quiet_unless_configured()
         chosen = transactional_id or self.transactional_id
         properties = producer_properties(
             self.cluster,

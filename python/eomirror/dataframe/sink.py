@@ -20,6 +20,7 @@ docs/adr/0027 has the reasons.
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
@@ -34,10 +35,11 @@ from eomirror.dataframe.partition_writer import (
     topic_counts,
     write_rows,
 )
-from eomirror.dataframe.progress import SinkProgress, Sources, decode_progress, must_write, source_offsets
+from eomirror.dataframe.progress import must_write, source_offsets
 from eomirror.dataframe.schema import checked_rows
-from eomirror.dataframe.settings import CLAIMS_TOPIC, FENCED_CODES, PROGRESS_TOPIC, WAIT_SECONDS, SinkSettings
+from eomirror.dataframe.settings import FENCED_CODES, WAIT_SECONDS, SinkSettings
 from eomirror.dataframe.sink_topics import create_topics, progress_partition
+from eomirror.dataframe.task_failures import FailureWatch
 from eomirror.errors import (
     FencedError,
     MirrorError,
@@ -48,13 +50,21 @@ from eomirror.errors import (
     UnreachableError,
     UsageError,
 )
+from eomirror.log import quiet_unless_configured
+from eomirror.records.sink_progress import (
+    CLAIMS_TOPIC,
+    PROGRESS_TOPIC,
+    SinkProgress,
+    Sources,
+    decode_progress,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from eomirror._native import SinkProducer
 
-__all__ = ["AtomicSink", "sink", "write"]
+__all__ = ["AtomicSink", "Batch", "execution_of", "map_in_arrow", "offsets_of", "sink", "write"]
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +79,7 @@ _CONTENT = {
 }
 
 
-class _Batch(NamedTuple):
+class Batch(NamedTuple):
     """One micro-batch, or one batch write."""
 
     query: str
@@ -89,12 +99,18 @@ class AtomicSink:
     It keeps one producer from batch to batch.  A copy in another process begins without one.
     """
 
+    #: What serves on clusters without protocol V2.
+    _instead = 'use df.writeStream.format("eomirror"), which is exactly once for each target partition'
+
     def __init__(self, settings: SinkSettings, clock: Clock = SYSTEM_CLOCK) -> None:
+        quiet_unless_configured()
         self._settings = settings
         self._clock = clock
         self._producer: SinkProducer | None = None
         self._last: SinkProgress | None = None
+        self._pending: SinkProgress | None = None
         self._partition = 0
+        self._identity = (-1, -1)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (AtomicSink, (self._settings,))
@@ -108,9 +124,9 @@ class AtomicSink:
         """
         query = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
         begin, end = _logged_offsets(df.sparkSession, query, batch_id)
-        self.write(df, _Batch(query, batch_id, begin, end))
+        self.write(df, Batch(query, batch_id, begin, end))
 
-    def write(self, df: Any, batch: _Batch) -> bool:
+    def write(self, df: Any, batch: Batch) -> bool:
         """
         Writes one batch; repeats an attempt that failed.
 
@@ -120,7 +136,7 @@ class AtomicSink:
         Raises:
             MirrorError: The batch is not written; nothing of it is visible.
         """
-        rows = checked_rows(df, self._settings)
+        rows = self._rows(df)
         for attempt in range(1, self._settings.attempts + 1):
             producer = self._ready()
             if not self._is_due(batch):
@@ -143,33 +159,67 @@ class AtomicSink:
         """Forgets the producer; the next batch opens one."""
         self._producer = None
 
+    # -- what a sink of a link does otherwise (`eomirror.dataframe.link_sink`) ----------------------
+
+    @property
+    def _who(self) -> str:
+        """Name of the sink in messages."""
+        return f"sink {self._settings.name}"
+
+    def _rows(self, df: Any) -> Any:
+        """Returns the columns of a DataFrame that tasks need."""
+        return checked_rows(df, self._settings)
+
+    def _look(self, producer: SinkProducer) -> None:
+        """Reads what is committed; the producer has aborted what an earlier process left open."""
+        settings = self._settings
+        found = producer.latest(
+            PROGRESS_TOPIC,
+            self._partition,
+            settings.name.encode(),
+            WAIT_SECONDS + settings.timeout_ms / 1000,
+        )
+        self._last = decode_progress(found, f"{PROGRESS_TOPIC}, key {settings.name}") if found else None
+
+    def _record(
+        self, producer: SinkProducer, reports: list[dict[str, Any]], written: Any, batch: Batch
+    ) -> None:
+        """Writes the progress of a batch into its transaction; all of its rows are acknowledged."""
+        del written
+        progress = self._progress(reports, batch)
+        self._pending = progress
+        producer.send(
+            PROGRESS_TOPIC, self._partition, self._settings.name.encode(), progress.as_text().encode()
+        )
+        producer.settle(WAIT_SECONDS)
+        if self._settings.group and progress.sources:
+            self._commit_group(producer, progress.sources)
+
+    def _committed(self) -> None:
+        """Takes over what the committed transaction recorded."""
+        self._last = self._pending
+
     # -- steps -------------------------------------------------------------------------------------
 
     def _ready(self) -> SinkProducer:
         """Returns the producer; a new one aborts what an earlier process left open, then reads the progress."""
         if self._producer is None:
             settings = self._settings
-            partitions = create_topics(settings)
-            self._partition = progress_partition(settings.name, partitions)
+            if partitions := create_topics(settings):
+                self._partition = progress_partition(settings.name, partitions)
             producer = settings.open()
             if producer.transaction_version < 2:  # noqa: PLR2004  KIP-890
                 raise UsageError(
-                    f"sink {settings.name}: the cluster has transaction.version {producer.transaction_version}: "
+                    f"{self._who}: the cluster has transaction.version {producer.transaction_version}: "
                     "without protocol V2 (Kafka 4.0) several tasks cannot share a transaction",
-                    fix='use df.writeStream.format("eomirror"), which is exactly once for each target partition; or '
+                    fix=f"{self._instead}; or "
                     "upgrade: kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=2",
                 )
-            found = producer.latest(
-                PROGRESS_TOPIC,
-                self._partition,
-                settings.name.encode(),
-                WAIT_SECONDS + settings.timeout_ms / 1000,
-            )
-            self._last = decode_progress(found, f"{PROGRESS_TOPIC}, key {settings.name}") if found else None
+            self._look(producer)
             self._producer = producer
         return self._producer
 
-    def _is_due(self, batch: _Batch) -> bool:
+    def _is_due(self, batch: Batch) -> bool:
         last = self._last
         if not batch.query:
             return not batch.run or last is None or last.run != batch.run
@@ -181,13 +231,13 @@ class AtomicSink:
             last, self._settings.name, batch.query, batch.number, (batch.begin, batch.end), append=append
         )
 
-    def _attempt(self, producer: SinkProducer, rows: Any, batch: _Batch) -> None:
+    def _attempt(self, producer: SinkProducer, rows: Any, batch: Batch) -> None:
         settings = self._settings
         context = rows.sparkSession.sparkContext
         count = topic_counts(producer)(settings.topic) if settings.topic is not None else 0
         tasks = settings.tasks or context.defaultParallelism
         tasks = min(tasks, count) if count else tasks
-        identity = producer.begin(WAIT_SECONDS)
+        identity = self._identity = producer.begin(WAIT_SECONDS)
         work = WriteWork(
             settings=settings,
             tasks=tasks,
@@ -197,44 +247,45 @@ class AtomicSink:
             patient=context.getConf().get("spark.speculation", "false") == "true",
         )
         started = self._clock.monotonic()
-        placed = _map_in_arrow(
+        placed = map_in_arrow(
             self._without_held(rows),
             place_rows(settings, tasks, identity, count),
             _with_places(rows.schema),
         )
-        written = _map_in_arrow(placed.repartitionById(tasks, TASK), write_rows(work), _report_schema())
-        reports = [json.loads(row.report) for row in written.collect()]
+        written = map_in_arrow(placed.repartitionById(tasks, TASK), write_rows(work), _report_schema())
+        with FailureWatch(context, work.token, tasks) if work.patient else nullcontext():
+            reports = [json.loads(row.report) for row in written.collect()]
         self._judge(reports, tasks, batch)
         self._too_long(batch, self._clock.monotonic() - started)
-        progress = self._progress(reports, batch)
-        producer.send(PROGRESS_TOPIC, self._partition, settings.name.encode(), progress.as_text().encode())
-        producer.settle(WAIT_SECONDS)
-        if settings.group and progress.sources:
-            for topic in progress.sources:
-                if not producer.partitions(topic, WAIT_SECONDS):
-                    raise UsageError(
-                        f"sink {settings.name}: groupId {settings.group}: topic {topic}, which the rows come from, is "
-                        "not on this cluster, and a transaction cannot commit offsets on another one",
-                        fix="leave groupId out; it serves queries that read and write one cluster",
-                    )
-            offsets = [
-                (topic, int(partition), offset)
-                for topic, partitions in progress.sources.items()
-                for partition, offset in partitions.items()
-            ]
-            producer.commit_offsets(settings.group, offsets, WAIT_SECONDS)
+        self._record(producer, reports, written, batch)
         self._commit(producer, batch)
-        self._last = progress
-        log.info(
+        self._committed()
+        log.debug(
             "batch_written",
             sink=settings.name,
             batch=batch.number,
-            rows=progress.rows,
+            rows=sum(one[2] for report in reports for one in report["written"]),
             tasks=tasks,
             seconds=round(self._clock.monotonic() - started, 3),
         )
 
-    def _judge(self, reports: list[dict[str, Any]], tasks: int, batch: _Batch) -> None:
+    def _commit_group(self, producer: SinkProducer, sources: Sources) -> None:
+        settings = self._settings
+        for topic in sources:
+            if not producer.partitions(topic, WAIT_SECONDS):
+                raise UsageError(
+                    f"sink {settings.name}: groupId {settings.group}: topic {topic}, which the rows come from, is "
+                    "not on this cluster, and a transaction cannot commit offsets on another one",
+                    fix="leave groupId out; it serves queries that read and write one cluster",
+                )
+        offsets = [
+            (topic, int(partition), offset)
+            for topic, partitions in sources.items()
+            for partition, offset in partitions.items()
+        ]
+        producer.commit_offsets(settings.group, offsets, WAIT_SECONDS)
+
+    def _judge(self, reports: list[dict[str, Any]], tasks: int, batch: Batch) -> None:
         """Raises the error of a report; every task must have reported once."""
         for report in reports:
             if report.get("repeated"):
@@ -242,15 +293,13 @@ class AtomicSink:
             if "problem" in report:
                 fix = _CONTENT.get(report.get("code", ""))
                 if report.get("final") or fix:
-                    raise RowError(
-                        f"sink {self._settings.name}: {batch}: {report['problem']}", fix=fix or report["fix"]
-                    )
+                    raise RowError(f"{self._who}: {batch}: {report['problem']}", fix=fix or report["fix"])
                 raise TransactionFailedError(report["problem"])
         # Spark runs no task for a plan that it knows to be empty
         if reports and sorted(report["task"] for report in reports) != list(range(tasks)):
             raise TransactionFailedError(f"{len(reports)} of {tasks} tasks reported")
 
-    def _progress(self, reports: list[dict[str, Any]], batch: _Batch) -> SinkProgress:
+    def _progress(self, reports: list[dict[str, Any]], batch: Batch) -> SinkProgress:
         written = [one for report in reports for one in report["written"]]
         digest = sum(int(one[4], 16) for one in written) % 2**64
         last = self._last
@@ -318,7 +367,7 @@ class AtomicSink:
         before = offset < sql.coalesce(sql.element_at(sql.create_map(*first), place), sql.lit(0))
         return rows.where(beyond | before)
 
-    def _commit(self, producer: SinkProducer, batch: _Batch) -> None:
+    def _commit(self, producer: SinkProducer, batch: Batch) -> None:
         try:
             producer.commit(WAIT_SECONDS)
         except TransactionRefusedError as error:
@@ -331,7 +380,7 @@ class AtomicSink:
             raise TransactionFailedError(f"the outcome of {batch} is not known: {error.message}") from error
 
     def _after(
-        self, error: Exception, producer: SinkProducer, batch: _Batch, attempt: int, seconds: float
+        self, error: Exception, producer: SinkProducer, batch: Batch, attempt: int, seconds: float
     ) -> None:
         """Aborts after a failed attempt; raises the error unless the batch is repeated."""
         if isinstance(error, FencedError):
@@ -348,7 +397,7 @@ class AtomicSink:
         reason = str(error).partition("\n")[0]
         self._repeats(batch, attempt, f"{type(error).__name__}: {reason[:300]}")
 
-    def _give_up(self, producer: SinkProducer, batch: _Batch, seconds: float) -> None:
+    def _give_up(self, producer: SinkProducer, batch: Batch, seconds: float) -> None:
         """Aborts; a producer that cannot is replaced, and its successor's InitProducerId aborts."""
         if self._producer is None:
             return
@@ -364,7 +413,7 @@ class AtomicSink:
             log.warning("abort_failed", sink=self._settings.name, reason=str(error))
             self._producer = None
 
-    def _too_long(self, batch: _Batch, seconds: float) -> None:
+    def _too_long(self, batch: Batch, seconds: float) -> None:
         limit = self._settings.timeout_ms / 1000
         if seconds >= limit:
             raise UsageError(
@@ -374,7 +423,7 @@ class AtomicSink:
                 "transaction.max.timeout.ms, 15 min by default), or make batches smaller (maxOffsetsPerTrigger)",
             )
 
-    def _repeats(self, batch: _Batch, attempt: int, reason: str) -> None:
+    def _repeats(self, batch: Batch, attempt: int, reason: str) -> None:
         log.warning(
             "batch_repeated",
             sink=self._settings.name,
@@ -416,7 +465,7 @@ def write(df: Any, name: str, options: Mapping[str, str]) -> bool:
         MirrorError: Nothing is written.
     """
     settings = SinkSettings.parse(name, options)
-    return AtomicSink(settings).write(df, _Batch("", 0, None, None, settings.run_id))
+    return AtomicSink(settings).write(df, Batch("", 0, None, None, settings.run_id))
 
 
 def _with_places(schema: Any) -> Any:
@@ -432,7 +481,7 @@ def _report_schema() -> Any:
     return StructType([StructField("report", StringType(), nullable=False)])
 
 
-def _map_in_arrow(df: Any, function: Callable[..., Any], schema: Any) -> Any:
+def map_in_arrow(df: Any, function: Callable[..., Any], schema: Any) -> Any:
     """`DataFrame.mapInArrow`, which asks for pandas although neither side uses it."""
     from pyspark.sql import DataFrame
     from pyspark.sql.udf import _create_udf
@@ -448,30 +497,25 @@ def _logged_offsets(session: Any, query: str, batch: int) -> tuple[Sources | Non
     if not query:
         return None, None
     try:
-        execution = _execution(session, query)
+        execution = execution_of(session, query)
         if execution is None:
             return None, None
-        end = _offsets_of(execution, batch)
-        begin = _offsets_of(execution, batch - 1) if batch > 0 else None
+        end = offsets_of(execution, batch)
+        begin = offsets_of(execution, batch - 1) if batch > 0 else None
     except Exception as error:  # noqa: BLE001  Spark's internals, which another release may lack
         log.info("source_offsets_unknown", query=query, batch=batch, reason=str(error)[:200])
         return None, None
     return begin, end
 
 
-def _execution(session: Any, query: str) -> Any:
-    """Returns the query's execution, found by the session that started it; None if neither known session did."""
-    from pyspark.sql import SparkSession
-
-    known = [session, SparkSession._instantiatedSession]  # noqa: SLF001  the session that the program began with
-    for one in known:
-        found = None if one is None else one._jsparkSession.streams().get(query)  # noqa: SLF001  py4j
-        if found is not None:
-            return found.streamingQuery()
-    return None
+def execution_of(session: Any, query: str) -> Any:
+    """Returns the query's execution, of any session of this Spark; None if gone."""
+    java = session._jsparkSession  # noqa: SLF001  py4j
+    return java.sharedState().activeStreamingQueries().get(session._jvm.java.util.UUID.fromString(query))  # noqa: SLF001
 
 
-def _offsets_of(execution: Any, batch: int) -> Sources | None:
+def offsets_of(execution: Any, batch: int) -> Sources | None:
+    """Returns the source offsets behind a batch, as the query's checkpoint has them; None if not known."""
     logged = execution.offsetLog().get(batch)
     if not logged.isDefined():
         return None
@@ -496,7 +540,7 @@ def _superseded(name: str) -> SupersededError:
     )
 
 
-def _failed(settings: SinkSettings, batch: _Batch, reason: str) -> MirrorError:
+def _failed(settings: SinkSettings, batch: Batch, reason: str) -> MirrorError:
     return MirrorError(
         f"sink {settings.name}: {batch} failed {settings.attempts} times, last: {reason}; nothing of it is visible",
         fix="look at the failed tasks in Spark's log; the option attempts sets how often a batch is tried",

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from eomirror._native import key_partition
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
-from eomirror.dataframe.settings import CLAIMS_TOPIC, PROGRESS_TOPIC
 from eomirror.errors import UnreachableError
 from eomirror.kafka.cluster_metadata import CreateTopic
 from eomirror.kafka.session import ClusterSession
+from eomirror.records.sink_progress import CLAIMS_TOPIC, PROGRESS_TOPIC
 from eomirror.topics.diff import TIMESTAMPS, default_replication_factor
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def progress_partition(name: str, partitions: int) -> int:
 
 def create_topics(settings: SinkSettings, clock: Clock = SYSTEM_CLOCK) -> int:
     """
-    Creates the topics of the sinks unless they exist.
+    Creates the topics of the sinks unless they exist; for a link only the claims: its positions are its progress.
 
     Returns:
-        The number of partitions of the progress topic.
+        The number of partitions of the progress topic; 0 for a link.
 
     Raises:
         MirrorError: The cluster refuses, or does not answer.
@@ -40,7 +40,7 @@ def create_topics(settings: SinkSettings, clock: Clock = SYSTEM_CLOCK) -> int:
     session = ClusterSession(settings.cluster, client_id=settings.transactional_id)
     try:
         admin = session.admin
-        names = [PROGRESS_TOPIC, CLAIMS_TOPIC]
+        names = [CLAIMS_TOPIC] if settings.link_id else [PROGRESS_TOPIC, CLAIMS_TOPIC]
         found = admin.describe_topics(names)
         if any(facts is None for facts in found.values()):
             factor = default_replication_factor(admin.describe_cluster().brokers)
@@ -52,16 +52,16 @@ def create_topics(settings: SinkSettings, clock: Clock = SYSTEM_CLOCK) -> int:
                 # a claim matters until its batch ends, at the latest after the longest transaction
                 CreateTopic(CLAIMS_TOPIC, 1, factor, {"retention.ms": "86400000", **TIMESTAMPS, **safe}),
             )
-            admin.create_topics([topic for topic in wanted if found[topic.name] is None])
+            admin.create_topics([one for one in wanted if one.name in found and found[one.name] is None])
         deadline = Deadline(_READY_SECONDS, clock)
         while True:
             found = admin.describe_topics(names)
-            facts = found[PROGRESS_TOPIC]
-            if facts is not None and found[CLAIMS_TOPIC] is not None:
-                return facts.partitions
+            if all(found.values()):
+                progress = found.get(PROGRESS_TOPIC)
+                return 0 if progress is None else progress.partitions
             if deadline.passed:
                 raise UnreachableError(
-                    f"topics {PROGRESS_TOPIC} and {CLAIMS_TOPIC} were created, and no broker knows them",
+                    f"{' and '.join(names)}: created, and no broker knows them",
                     fix="check the controller of the cluster",
                 )
             clock.sleep(0.1)

@@ -30,6 +30,7 @@ from eomirror.dataframe.filters import Restriction
 from eomirror.dataframe.offsets import QueryOffsets, ReadRange, limited_by_bytes, limited_by_rows, split
 from eomirror.dataframe.options import SourceOptions
 from eomirror.errors import DataLossError, MirrorError
+from eomirror.log import quiet_unless_configured
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -196,6 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         starts = self._begin(begun, until, again)
         if begun == self._initial:
             # a first batch that is repeated after a restart: its beginning was looked up again
+            self._check_pinned(until, current)
             starts = {name: min(at, until.next[name]) for name, at in starts.items()}
         ranges = []
         for name, last in sorted(until.next.items()):
@@ -255,6 +257,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         first = self._known.starts([name for name in fresh if name in existing])
         return {name: first.get(name, begun.next.get(name, 0)) for name in until.next}
 
+    def _check_pinned(self, until: QueryOffsets, current: Mapping[str, str]) -> None:
+        """Refuses a first batch of Spark's connector that began at the end of that time: ours is empty, and has ids."""
+        if self.options.start.at == "latest" and current and not until.ids:
+            raise DataLossError(
+                "Spark's Kafka connector did not complete the first batch of this checkpoint, and keeps where it began "
+                "in a file that this source cannot read: sources/0/0",
+                fix="let the connector complete the batch; or set startingOffsets to the offsets in that file",
+            )
+
     def _check_present(self, offsets: QueryOffsets, existing: Collection[Name]) -> None:
         if not self.options.fail_on_data_loss:
             return
@@ -312,6 +323,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 
 def _topics(options: SourceOptions) -> SubscribedTopics:
+    quiet_unless_configured()
     if options.mirror:
         from eomirror.dataframe.mirrored_topics import MirroredTopics
 
@@ -328,6 +340,7 @@ def _partitions(topics: SubscribedTopics, ranges: Sequence[ReadRange], least: in
 def _read(options: SourceOptions, partition: InputPartition, times: tuple[int, int] | None) -> Iterator[Any]:
     from eomirror.dataframe.scan import scan_batches
 
+    quiet_unless_configured()
     if not isinstance(partition, RangePartition):
         # Spark's stand-in for no partitions
         return iter(())

@@ -187,6 +187,7 @@ class _Opened:
         moving: Runs attempts before Spark is up, and moves them there.
         progressed: Set by the first progress of a lane, and at the end of the run.
         spark_deadline: End of the time in which Spark must be up, if lanes have begun without it.
+        context: Completes with the Spark context, for queries.
     """
 
     spark: SparkEngine | None = None
@@ -195,6 +196,7 @@ class _Opened:
     tasks: LaneTasks | None = None
     progressed: threading.Event = field(default_factory=threading.Event)
     spark_deadline: Deadline | None = None
+    context: Future[Any] = field(default_factory=Future)
 
     def close(self) -> None:
         """Closes the channel first: lanes that still run stop then."""
@@ -354,6 +356,7 @@ class MirrorDriver:
             run=run,
             clock=self._clock,
             engine=self._engine,
+            context=self._opened.context,
             on_event=tell,
             wake=lambda: self._inbox.put("look"),
             fail_mirror=self._fail,
@@ -415,6 +418,7 @@ class MirrorDriver:
             late = self._abandoned
             if not late:
                 self._opened.spark = spark
+                self._opened.context.set_result(spark.context)
             if not late and moving is None:
                 spark.use()
                 self._engine.set_result(Engine(jobs, self._opened.channel, warm_up))
@@ -439,6 +443,9 @@ class MirrorDriver:
         options, settings = self._options, self._options.settings
         master = settings.get("spark.master", "")
         if not options.local_lanes or options.spark is not None or not is_local(master) or has_context():
+            return None
+        if all(link.query is not None for link, _, _ in self._given):
+            # a query needs Spark itself
             return None
         check_slots(master, self._lanes)
         tasks = self._open_channel(settings, master)
@@ -495,6 +502,7 @@ class MirrorDriver:
             self._opened.progressed.set()
             # wakes links that wait for Spark; the starting thread closes a context that it still opens
             self._engine.cancel()
+            self._opened.context.cancel()
         for link in self._links.values():
             link.request_stop()
         for link in self._links.values():

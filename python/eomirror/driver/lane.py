@@ -301,7 +301,7 @@ def holds_nothing(_: str) -> bool:
 
 
 def _error_of(spec: LaneSpec, report: LaneReport) -> MirrorError:
-    if report.ending is Ending.TASK_RAISED:
+    if report.ending is Ending.TASK_RAISED and report.error is None:
         return MirrorError(
             f"link {spec.link.name}: lane {spec.lane} fails repeatedly: {report.reason}",
             fix="report this as a bug, with the log of a run with `--log-level debug`",

@@ -129,8 +129,8 @@ class LinkThread:
             TargetRecords(spec.link, clock),
             ControlWatch(spec.link, sessions.target),
         )
-        self.lanes = LinkLanes(
-            self.name, tools, self.progress, self._records, check_owner=self._taken.check, fail=self.fail
+        self.lanes = _lanes_of(
+            spec, tools, self.progress, self._records, check_owner=self._taken.check, fail=self.fail
         )
         self._claim_renewal = ClaimRenewal(
             self._background, self._records, heart, clock, standby=tools.standby
@@ -354,3 +354,13 @@ class LinkThread:
         watch = self._records.watch
         watch.look()
         self.lanes.hold(watch.pause)
+
+
+def _lanes_of(spec: LaneSpec, tools: LinkTools, *given: Any, **named: Any) -> LinkLanes:
+    """Returns the lanes of a link, or what runs its query."""
+    if spec.link.query is None:
+        return LinkLanes(spec.link.name, tools, *given, **named)
+    # imports what DataFrames need
+    from eomirror.driver.query_lanes import QueryLanes
+
+    return QueryLanes(tools.context, spec.link.name, tools, *given, **named)

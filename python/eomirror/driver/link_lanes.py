@@ -78,10 +78,10 @@ class LinkLanes:
     def start(self, spec: LaneSpec, layout: Layout, engine: Engine) -> None:
         """Starts all lanes of a layout."""
         self._engine = engine
-        for lane in range(spec.link.lanes):
+        for lane in range(spec.link.producers):
             template = replace(spec, lane=lane, partitions=layout.lanes.get(lane, ()))
             self._lanes[lane] = LaneThread(
-                template, lanes=spec.link.lanes, host=self, clock=self._tools.clock
+                template, lanes=spec.link.producers, host=self, clock=self._tools.clock
             )
         self.hold(layout.pause)
         for thread in self._lanes.values():
@@ -96,11 +96,15 @@ class LinkLanes:
             # its transaction stays open until the next owner of its transactional.id aborts it; it is never visible
             log.warning("lane_cut_off", link=self._link, lane=lane.lane)
             self.aborted = self.aborted or lane.connected
-            if self._engine is not None:
-                self._engine.jobs.cancel(self._link, lane.lane)
+            self.cancel(lane.lane)
         last = Deadline(_LAST_SECONDS, self._tools.clock)
         for lane in late:
             lane.join(last.remaining())
+
+    def cancel(self, lane: int) -> None:
+        """Cancels the running attempt of a lane, as the last resort."""
+        if self._engine is not None:
+            self._engine.jobs.cancel(self._link, lane)
 
     def add(self, added: Mapping[int, Sequence[AssignedPartition]]) -> None:
         """Adds partitions that the owner has published to their lanes."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eomirror.errors import MirrorError, TopicError
 from eomirror.lane.spec import StoppedTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from concurrent.futures import Future
 
     from eomirror.clock import Clock
     from eomirror.config import Link
@@ -87,6 +87,7 @@ class LinkTools:
 
     Attributes:
         engine: Completes once lanes can run, or with the error of Spark's start.
+        context: Completes with the Spark context once Spark is up; queries wait for it, lanes may begin before.
         on_event: Called with a short text for each step.
         wake: Called when a link's state has changed.
         fail_mirror: Called with an error that ends all links.
@@ -112,6 +113,7 @@ class LinkTools:
     copies: Copies = field(default_factory=Copies)
     stop_seconds: float = 0.0
     all_missing: AllMissing = same_error
+    context: Future[Any] = field(default_factory=Future)
 
 
 def without_lane(

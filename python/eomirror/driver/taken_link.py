@@ -110,7 +110,7 @@ class TakenLink:
         # a try that published has taken the link over; a mirror that owns it since then did so later (EO-10)
         self.owner = self._make_owner(not self._published)
         watched = {} if stood is None else {"stood": stood}
-        layout = self.owner.acquire(self._link.lanes, partitions, stopped=stopped, **watched)
+        layout = self.owner.acquire(self._link.producers, partitions, stopped=stopped, **watched)
         self.known = {item.source for item in partitions}
         return layout
 

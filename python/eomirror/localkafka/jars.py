@@ -44,6 +44,7 @@ __all__ = [
     "Jar",
     "class_path",
     "exact_version",
+    "jar_folder",
     "kafka_archive",
     "parse_lock",
     "spark_jars_folder",
@@ -130,19 +131,36 @@ def class_path(kafka_version: str = DEFAULT_KAFKA, *, on_progress: OnProgress = 
     """
     exact = exact_version(kafka_version)
     jars = _locked(exact)
-    folder = cache_folder() / f"kafka-{exact}-{_lock_id(jars)}"
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with folder.with_name(f"{folder.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.is_dir():
-                _fetch(exact, jars, folder, on_progress)
+    folder = jar_folder(f"kafka-{exact}", f"Apache Kafka {exact}", jars, on_progress=on_progress)
     scala = [
         path
         for name in ("scala-library", "scala-reflect")
         for path in spark_jars_folder().glob(f"{name}-2.13.*")
     ]
     return os.pathsep.join(map(str, [*(folder / jar.file_name for jar in jars), *sorted(scala)]))
+
+
+def jar_folder(name: str, title: str, jars: tuple[Jar, ...], *, on_progress: OnProgress = quiet) -> Path:
+    """
+    Returns the folder of the cache that holds these jars; fetches them if it does not exist yet.
+
+    Args:
+        name: The first part of its name.
+        title: Program that they belong to, in messages.
+        jars: All of them.
+        on_progress: Told how many jars have arrived.
+
+    Raises:
+        MirrorError: No Java or PySpark, no network, or a jar that is not the pinned one.
+    """
+    folder = cache_folder() / f"{name}-{_lock_id(jars)}"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.is_dir():
+                _fetch(title, jars, folder, on_progress)
+    return folder
 
 
 def kafka_archive(kafka_version: str, class_path: str) -> tuple[str, list[Path]]:
@@ -162,15 +180,15 @@ def _lock_id(jars: tuple[Jar, ...]) -> str:
     return hashlib.sha256("".join(jar.sha256 for jar in jars).encode()).hexdigest()[:8]
 
 
-def _fetch(exact: str, jars: tuple[Jar, ...], folder: Path, on_progress: OnProgress) -> None:
+def _fetch(title: str, jars: tuple[Jar, ...], folder: Path, on_progress: OnProgress) -> None:
     """Fill ``folder`` in one rename, so that it is either absent or complete and checked."""
     part = folder.with_name(f"{folder.name}.part")
     fresh = part / "jars"
     fresh.mkdir(parents=True, exist_ok=True)
     wanted = [jar for jar in jars if _digest(fresh / jar.file_name) != jar.sha256]
-    counter = _Counter(f"fetching Apache Kafka {exact}", len(jars) - len(wanted), len(jars), on_progress)
+    counter = _Counter(f"fetching {title}", len(jars) - len(wanted), len(jars), on_progress)
     shards = [wanted[start::_SHARDS] for start in range(min(_SHARDS, len(wanted)))]
-    ivys = [_Ivy(part / f"ivy-{number}", shard, fresh, counter) for number, shard in enumerate(shards)]
+    ivys = [_Ivy(part / f"ivy-{number}", title, shard, fresh, counter) for number, shard in enumerate(shards)]
     for ivy in ivys:
         ivy.start()
     for ivy in ivys:
@@ -216,7 +234,7 @@ class _Counter:
 class _Ivy:
     """One child JVM that fetches some jars into a folder, and the thread that reads what it says."""
 
-    def __init__(self, work: Path, jars: list[Jar], target: Path, counter: _Counter) -> None:
+    def __init__(self, work: Path, title: str, jars: list[Jar], target: Path, counter: _Counter) -> None:
         work.mkdir(parents=True, exist_ok=True)
         (work / "settings.xml").write_text(_ivy_settings(work / "cache"), encoding="utf-8")
         (work / "ivy.xml").write_text(_ivy_module(jars), encoding="utf-8")
@@ -235,7 +253,7 @@ class _Ivy:
             *("-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml"), "-notransitive"),
             *("-retrieve", f"{target}/[artifact]-[revision].[ext]"),
         ]
-        self._counter = counter
+        self._title, self._counter = title, counter
         self._lines: list[str] = []
         self._returncode = -1
         self._thread = threading.Thread(target=self._run, name="ivy", daemon=True)
@@ -256,7 +274,7 @@ class _Ivy:
         ]
         shown = "\n  ".join(dict.fromkeys(line for line in why if line.strip(":= ")))
         raise MirrorError(
-            f"the jars of Apache Kafka could not be fetched:\n  {shown[:1200]}",
+            f"the jars of {self._title} could not be fetched:\n  {shown[:1200]}",
             fix="check the network, then try again (what has arrived is kept); behind a proxy set JAVA_TOOL_OPTIONS="
             "'-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'; for another Maven repository set "
             "DEFAULT_ARTIFACT_REPOSITORY to its address",

@@ -14,6 +14,7 @@ from eomirror.metrics.exposition import Exposition
 from eomirror.metrics.families import LANE_FAMILIES, PREFIX, by_name
 from eomirror.metrics.verdict import VERDICTS
 from eomirror.records.events import RECENT_TAKE_OVER_MS, TAKE_OVER
+from eomirror.records.position import QUERY_RULE
 from eomirror.status.lag import total_lag
 from eomirror.status.live import STATES
 from eomirror.status.model import rule_counts
@@ -196,7 +197,9 @@ class _Link:
             self._dropped(topic, dropped)
         for _, rule, dropped_by, changed in rule_counts(items):
             self._add("transformed_records_total", dropped_by, topic, rule, "dropped")
-            self._add("transformed_records_total", changed, topic, rule, "changed")
+            if rule != QUERY_RULE:
+                # how many a query changed is not known
+                self._add("transformed_records_total", changed, topic, rule, "changed")
         if missing := sum([item.missing for item in items]):
             self._add("missing_offsets_total", missing, topic)
 

@@ -80,7 +80,8 @@ FAMILIES = (
           "not forward. Normal where links run in both directions. Counted as dead_letters_total.", "topic"),
     _link("transformed_records_total", "counter",
           "Records that a rule of the transform left out (`dropped`) or changed (`changed`), since the link first ran. "
-          "The rule `unreadable` has the records that no rule could read.", "topic", "rule", "outcome"),
+          "The rule `unreadable` has the records that no rule could read, `query` those that a query left out.",
+          "topic", "rule", "outcome"),
     _link("copied_headers_total", "counter",
           "Mirrored records with the provenance header of another record, which an application had copied.",
           places=_RUN),

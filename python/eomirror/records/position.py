@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Mapping
 
-__all__ = ["AttemptClaim", "Position", "decode_attempt", "decode_key", "decode_position"]
+__all__ = ["QUERY_RULE", "AttemptClaim", "Position", "decode_attempt", "decode_key", "decode_position"]
 
 VERSION = 1
+
+#: Reason in `Position.dropped` of records that the query of a link left out.
+QUERY_RULE = "query"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import defaultdict
+from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
@@ -120,7 +122,10 @@ class Endpoints:
         # Of the newest views, without secrets: thousands of topics are masked and sorted once for each read.
         self._shown: dict[str, tuple[LinkView, Judged]] = {}
         self._lock = threading.Lock()
-        self._history = {name: LinkSeries(topics_each(len(links))) for name in links}
+        # a sink of a Spark query is found later
+        self._history: defaultdict[str, LinkSeries] = defaultdict(
+            partial(LinkSeries, topics_each(len(links)))
+        )
         self._source = source
         self._version = version
         self._per_partition = per_partition

@@ -148,6 +148,8 @@ def link_facts(link: Judged, wall_ms: int) -> list[tuple[str, object]]:
         ("state", link.status.state),
         ("from, to", html("{} → {}, names: {}", link.facts.source, link.facts.target, link.facts.naming)),
     ]
+    if link.status.remark:
+        listed.append(("note", link.status.remark))
     if link.status.standbys:
         listed.insert(7, ("stands by", _standbys(link, wall_ms)))
     if (fence := link.status.fence) is not None:

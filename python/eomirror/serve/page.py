@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from eomirror.records.events import RECENT_TAKE_OVER_MS, TAKE_OVER
+from eomirror.records.position import QUERY_RULE
 from eomirror.serve.chart import charts
 from eomirror.serve.link_facts import HOUR_MS, link_facts, old, since
 from eomirror.serve.markup import (
@@ -399,7 +400,7 @@ def _gaps(link: Judged, wall_ms: int) -> Section | None:
 
 def _rules(link: Judged) -> Section | None:
     rows = [
-        (topic, rule, count(dropped), count(changed))
+        (topic, rule, count(dropped), count(None if rule == QUERY_RULE else changed))
         for topic, rule, dropped, changed in rule_counts(link.status.partitions)
     ]
     if not rows:

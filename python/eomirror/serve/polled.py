@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.errors import MirrorError
 from eomirror.metrics.verdict import Window
 from eomirror.serve.body import Judged
 from eomirror.serve.endpoints import Endpoints
@@ -36,6 +37,8 @@ __all__ = ["PolledEndpoints"]
 log = structlog.get_logger(__name__)
 
 _POLL_SECONDS = 3.0
+# between two looks for new sinks
+_SINKS_SECONDS = 15.0
 # a link with a large positions topic is read more rarely: at most this share of the time
 _SHARE = 0.4
 # a read may watch a claim for 7 s and wait for two clusters
@@ -53,6 +56,7 @@ class PolledEndpoints:
         per_group: Export lag and age of each group.
         holds_secret: Returns True for a text that contains a secret of the configuration.
         queries: Answers questions about links; None if they cannot be asked here.
+        sinks: Returns facts and reader of each sink of a Spark query that the clusters know; called again and again.
         record: Writes outages that ended while no mirror ran to a link's control; returns the reason if it cannot.
     """
 
@@ -67,6 +71,7 @@ class PolledEndpoints:
         clock: Clock = SYSTEM_CLOCK,
         queries: Queries | None = None,
         record: Callable[[str, Sequence[Outage]], str] = lambda *_: "",
+        sinks: Callable[[], Mapping[LinkFacts, Callable[[], Reader]]] = dict,
     ) -> None:
         self._clock = clock
         self._record = record
@@ -84,15 +89,34 @@ class PolledEndpoints:
             clock=clock,
             queries=queries,
         )
-        self._threads = [
-            threading.Thread(target=self._poll, args=(facts, make), name=f"poll-{facts.name}", daemon=True)
-            for facts, make in readers.items()
-        ]
+        self._readers = readers
+        self._sinks = sinks
 
     def start(self) -> None:
         """Starts to read."""
-        for thread in self._threads:
-            thread.start()
+        for facts, make in self._readers.items():
+            self._begin(facts, make)
+        threading.Thread(target=self._find_sinks, name="poll-sinks", daemon=True).start()
+
+    def _begin(self, facts: LinkFacts, make: Callable[[], Reader]) -> None:
+        threading.Thread(
+            target=self._poll, args=(facts, make), name=f"poll-{facts.name}", daemon=True
+        ).start()
+
+    def _find_sinks(self) -> None:
+        """Reads each sink from the time on at which it is known."""
+        known: set[str] = set()
+        while not self._over.is_set():
+            try:
+                found = self._sinks()
+            except MirrorError as error:
+                log.debug("sinks_not_read", reason=error.message)
+                found = {}
+            for facts, make in found.items():
+                if facts.name not in known:
+                    known.add(facts.name)
+                    self._begin(facts, make)
+            self._over.wait(_SINKS_SECONDS)
 
     def close(self) -> None:
         """Ends the threads, after their current read at the latest."""

@@ -161,11 +161,11 @@ def _crashed(spec: LaneSpec, text: str, *, alive: bool) -> LaneReport:
             fix="look for the reason in the log above, then start the mirror again; no record is lost",
         )
         return spec.report(ending, "the spark context has stopped", error, damaged=spec.damaged)
-    reason = _cause(text) if ending is Ending.TASK_RAISED else str(ending)
+    reason = cause_of(text) if ending is Ending.TASK_RAISED else str(ending)
     return spec.report(ending, reason, damaged=spec.damaged)
 
 
-def _cause(text: str) -> str:
+def cause_of(text: str) -> str:
     """Returns the exception of the worker: the line after the last Python traceback, before the Java one."""
     cause, inside = "", False
     for line in text.splitlines():

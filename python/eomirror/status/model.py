@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from eomirror.plane.protocol import Serving
 from eomirror.records.control import Gap, Pause, Stopped
 from eomirror.records.kept_entries import TargetComparison
+from eomirror.records.position import QUERY_RULE
 from eomirror.records.promotion import Fence
 from eomirror.records.reports import (
     DrillResult,
@@ -118,13 +119,13 @@ def rule_counts(partitions: Iterable[PartitionStatus]) -> list[tuple[str, str, i
     """
     Returns what rules of the transform did since the link first ran: topic, rule, and records dropped and changed.
 
-    The rule of records that no rule can read is ``unreadable``.
+    The rule of records that no rule can read is ``unreadable``, that of what a query left out ``query``.
     """
     found: dict[tuple[str, str], list[int]] = {}
     for item in partitions:
         for place, counts in enumerate((item.dropped, item.changed)):
             for rule, number in counts.items():
-                if rule == "unreadable" or rule.startswith("transform["):
+                if rule in {"unreadable", QUERY_RULE} or rule.startswith("transform["):
                     found.setdefault((item.topic, rule), [0, 0])[place] += number
     return [(topic, rule, dropped, changed) for (topic, rule), (dropped, changed) in sorted(found.items())]
 

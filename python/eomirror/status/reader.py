@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         "_SourceError | None",
     ]
 
-__all__ = ["RetentionSettings", "StatusReader"]
+__all__ = ["AWAY_SECONDS", "STALL_SECONDS", "RetentionSettings", "StatusReader"]
 
 
 _KEPT_SECONDS = 60.0
@@ -122,11 +122,12 @@ log = structlog.get_logger(__name__)
 Found = TypeVar("Found")
 
 _PEEK_SECONDS = 2.0
-# Status is used when a cluster is down: it then ends within 5 s, its own start included.  So a read waits for a cluster
-# once: source and target are asked at the same time, and the first request that is not answered in time is the last.
-_AWAY_SECONDS = 2.5
-# Without a record for this long, a read of a topic has failed: its broker is slow, or gone since it was described.
-_STALL_SECONDS = 3.0
+#: Time that a cluster has to answer.  Status is used when one is down: it then ends within 5 s, its own start included.
+#: So a read waits for a cluster once: both are asked at the same time, and the first request without an answer in time
+#: is the last.
+AWAY_SECONDS = 2.5
+#: Without a record for this long, a read of a topic has failed: its broker is slow, or gone since it was described.
+STALL_SECONDS = 3.0
 # Partitions whose oldest open transaction is looked at; of more, the others have no age.
 _MOST_OPEN = 200
 # Between two looks at a claim that is watched.
@@ -165,11 +166,11 @@ class StatusReader:
         # Time in which the source last answered.
         self._source_seconds: float | None = None
         self._names = LinkNames(link.state_name)
-        patience = _AWAY_SECONDS + more_seconds
+        patience = AWAY_SECONDS + more_seconds
         self._sessions = link_sessions(link, source, target, "status", timeout=patience, clock=clock)
         self._source, self._target = (session.admin for session in self._sessions)
         self._hanging = None if hanging is None else hanging(link, target, self._target)
-        self._topics = StatusTopics(self._sessions.target, seconds=_STALL_SECONDS + more_seconds, clock=clock)
+        self._topics = StatusTopics(self._sessions.target, seconds=STALL_SECONDS + more_seconds, clock=clock)
         self._peek = TimestampReader(self._sessions.source, seconds=_PEEK_SECONDS)
         self._retention = RetentionSettings(clock)
         self._foreign = ForeignTails(link, self._sessions)

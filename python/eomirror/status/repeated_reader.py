@@ -19,6 +19,7 @@ from eomirror.records.names import LinkNames
 from eomirror.status.derive import unread_status
 from eomirror.status.hanging import HangingTransactions
 from eomirror.status.reader import StatusReader
+from eomirror.status.sinks import SinkReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,10 +154,12 @@ class LinkReaders:
 
     Args:
         links: Names of the links; empty for all.
+        sinks: Also read the sinks of Spark queries.
     """
 
-    def __init__(self, config: Config, links: tuple[str, ...]) -> None:
+    def __init__(self, config: Config, links: tuple[str, ...], *, sinks: bool = False) -> None:
         chosen = [config.link(name) for name in links] if links else list(config.links)
+        more = more_seconds(len(chosen))
         self._readers = [
             (
                 link.name,
@@ -165,15 +168,16 @@ class LinkReaders:
                     config.clusters[link.source],
                     config.clusters[link.target],
                     hanging=HangingTransactions,
-                    more_seconds=more_seconds(len(chosen)),
+                    more_seconds=more,
                 ),
             )
             for link in chosen
         ]
+        self._sinks = SinkReader(config.clusters, more_seconds=more) if sinks else None
 
     def read(self, *, strict: bool = False) -> list[LinkStatus]:
         """
-        Returns the status of each link; reads them concurrently, so that an unreachable one delays no other.
+        Returns the status of each link, then of the sinks; an unreachable one delays no other.
 
         Args:
             strict: Raise the error of a single link that cannot be read; otherwise, and with several links, it is
@@ -183,13 +187,17 @@ class LinkReaders:
             MirrorError: The only link cannot be read.
         """
         found: dict[int, LinkStatus] = {}
+        of_sinks: list[LinkStatus] = []
         alone = strict and len(self._readers) == 1
 
         def read(place: int) -> None:
-            found[place] = _read(*self._readers[place], alone=alone)
+            if place < len(self._readers):
+                found[place] = _read(*self._readers[place], alone=alone)
+            elif self._sinks is not None:
+                of_sinks.extend(self._sinks.read())
 
-        run_all(read, range(len(self._readers)), threads=_MOST_AT_ONCE, name="status")
-        return [found[place] for place in range(len(self._readers))]
+        run_all(read, range(len(self._readers) + 1), threads=_MOST_AT_ONCE, name="status")
+        return [*(found[place] for place in range(len(self._readers))), *of_sinks]
 
     def __enter__(self) -> Self:
         return self
@@ -197,6 +205,8 @@ class LinkReaders:
     def __exit__(self, *exc_info: object) -> None:
         for _, reader in self._readers:
             reader.close()
+        if self._sinks is not None:
+            self._sinks.close()
 
 
 def _read(link: str, reader: StatusReader, *, alone: bool) -> LinkStatus:

@@ -90,9 +90,9 @@ def missing_rights(config: Config, link: Link, sessions: LinkSessions) -> tuple[
             copies.append(link.target_topic(topic))
     names = LinkNames(link.state_name)
     own = [topic.name for topic in state_topics(
-        names, lanes=link.lanes, brokers=1, dead_letters=link.on_refused == "dead-letter"
+        names, lanes=link.producers, brokers=1, dead_letters=link.on_refused == "dead-letter"
     )]  # fmt: skip
-    ids = [names.control_transactional_id, *map(names.transactional_id, range(link.lanes))]
+    ids = [names.control_transactional_id, *map(names.transactional_id, range(link.producers))]
     groups = [group for group in source.visible_groups() if link.follows(group)][:_GROUPS]
     known = {
         link.source: {"topic": mirrored, "group": groups},

@@ -97,7 +97,7 @@ class StateTopicsCheck:
         """
         wanted = state_topics(
             LinkNames(self._link.state_name),
-            lanes=self._link.lanes,
+            lanes=self._link.producers,
             brokers=brokers,
             replication_factor=self._link.replication_factor,
             dead_letters=self._link.on_refused == "dead-letter",

@@ -8,6 +8,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Protocol
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.errors import UsageError
 from eomirror.kafka.compacted_topic import CompactedTopicReader, control_view
 from eomirror.kafka.session import link_sessions
 from eomirror.link.copy_ends import CopyEnds
@@ -102,6 +103,12 @@ class Verifier:
         native: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        if link.query is not None:
+            raise UsageError(
+                f"link {link.name}: its records are rows of a query (transform: {link.query.kind}), and verify "
+                "does not run the query",
+                fix="name the other links with --link; compare the rows with a query of your own on both clusters",
+            )
         self._link = link
         self._show = show
         self.resume: LinkResume | None = None

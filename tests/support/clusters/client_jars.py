@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from eomirror.jvm import cache_folder
 from eomirror.localkafka import jars
-from eomirror.localkafka.progress import quiet
 
 __all__ = ["old_clients", "streams"]
 
@@ -39,8 +37,5 @@ def _broker() -> str:
 def _folder(wanted: tuple[jars.Jar, ...]) -> Path:
     """The folder of jars beside those of the brokers; fetches them once."""
     (jar,) = wanted
-    folder = cache_folder() / f"{jar.artifact}-{jar.version}"
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        jars._fetch(jar.version, wanted, folder, quiet)
-    return folder
+    name = f"{jar.artifact}-{jar.version}"
+    return jars.jar_folder(name, name, wanted)

@@ -7,6 +7,11 @@ clusters, which a test replaces.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
+import os
+import random
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +20,17 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from support.judges.java_partitioner import java_partition
-from support.traffic.records import is_within
+from support.traffic.records import is_within, some_records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from support.traffic.records import Record
 
 __all__ = ["EXAMPLES", "SCENARIOS", "Scenario", "assert_keyed", "assert_merged", "example_settings"]
+
+# an example takes its key from there, in this process and in commands
+os.environ["MASK_KEY"] = "an example, not a secret"
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "docs" / "examples"
 PORTS = (19092, 29092, 39092)
@@ -45,6 +53,9 @@ class Scenario:
             resumes at the next record of each partition.
         keyed: Partition count of each topic whose records are placed by their keys; they name their places.
         hops: How many links a record may pass.
+        records: Returns records to write, by seed and number; their keys are replaced.
+        copied: Returns what a copy has of a record; None where it has nothing.
+        compared: `verify` compares the copies.
         quick: The example belongs to the tests of every commit.
     """
 
@@ -56,10 +67,51 @@ class Scenario:
     keyed: Mapping[str, int] = field(default_factory=dict)
     hops: int = 1
     quick: bool = False
+    records: Callable[[int, int], list[Record]] = some_records
+    copied: Callable[[Record], Record | None] = lambda record: record
+    compared: bool = True
 
     def expected(self) -> dict[str, Sequence[str]]:
         """Returns every topic with those whose records it holds."""
         return {topic: (topic,) for topic in self.writes if topic not in self.holds} | dict(self.holds)
+
+
+def customer_orders(seed: int, count: int) -> list[Record]:
+    """Orders in JSON with personal data, and tombstones."""
+    rng = random.Random(seed)
+    found: list[Record] = []
+    for number in range(count):
+        customer = {"name": f"name-{seed}-{number}", "email": f"mail-{seed}-{number}"}
+        order = {"region": rng.choice(("eu", "us")), "test": rng.random() < 0.2, "customer": customer}
+        value = None if rng.random() < 0.1 else json.dumps(order).encode()
+        found.append((b"", value, 1_600_000_000_000 + number, (("token", b"token-%d" % number), ("h", b"1"))))
+    return found
+
+
+def masked(record: Record) -> Record | None:
+    """What docs/examples/masked-region.yaml makes of an order."""
+    key, value, timestamp, headers = record
+    hidden = tuple((name, None if name == "token" else text) for name, text in headers)
+    if value is None:
+        return key, None, timestamp, hidden
+    order = json.loads(value)
+    if order["test"]:
+        return None
+    mail, key_of_masks = order["customer"]["email"].encode(), os.environ["MASK_KEY"].encode()
+    order["customer"] = {
+        "name": None, "email": hmac.new(key_of_masks, mail, hashlib.sha256).hexdigest(),
+    }  # fmt: skip
+    return key, json.dumps(order).encode(), timestamp, hidden
+
+
+def selected(record: Record) -> Record | None:
+    """What the statement of docs/examples/sql-between-clusters.yaml makes of an order."""
+    key, value, timestamp, headers = record
+    order = json.loads(value or b"{}")
+    if order.get("region") != "eu":
+        return None
+    order["customer"]["email"] = "***"
+    return key, json.dumps(order).encode(), timestamp, headers
 
 
 def _everywhere(copies: Sequence[str], sources: Sequence[str] = ()) -> dict[str, Sequence[str]]:
@@ -148,6 +200,21 @@ SCENARIOS: dict[str, Scenario] = {
         },
         absent=["lake/lyon.scratch.tests"],
         reads=("lake", r"^.*\.sensors$", ["berlin/sensors", "lyon/sensors"]),
+    ),
+    "masked-region": Scenario(
+        writes={"eu/orders": 2},
+        holds={"us/eu.orders": ["eu/orders"]},
+        absent=["us/orders", "eu/us.orders"],
+        records=customer_orders,
+        copied=masked,
+    ),
+    "sql-between-clusters": Scenario(
+        writes={"east/orders": 2},
+        holds={"west/east.orders": ["east/orders"]},
+        absent=["west/orders", "east/west.orders"],
+        records=customer_orders,
+        copied=selected,
+        compared=False,
     ),
     "regional-isolation": Scenario(
         writes={

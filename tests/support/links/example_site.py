@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -18,7 +19,7 @@ from eomirror import Mirror, load_config
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from support.links.example_scenarios import SCENARIOS, assert_keyed, assert_merged, example_settings
 from support.links.mirrors import CommandMirror
-from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
+from support.traffic.records import create_topic, produce, read_committed, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,7 +91,7 @@ class ExampleSite:
                 self.written[where] = {number: [] for number in range(partitions)}
             records = [
                 (f"{where} {seed} {number}".encode(), *record[1:])
-                for number, record in enumerate(some_records(seed, _RECORDS))
+                for number, record in enumerate(self.scenario.records(seed, _RECORDS))
             ]
             done = produce(
                 properties, topic, partitions, records, transactional_id=f"{topic}-writer", abort_every=5
@@ -157,9 +158,16 @@ class ExampleSite:
             len(part)
             for sources in self.scenario.holds.values()
             for source in sources
-            for part in self.written[source].values()
+            for part in self.due(source).values()
         )
         return self.copied() >= wanted
+
+    def due(self, source: str) -> dict[int, list[Record]]:
+        """What copies have of a written topic, by partition."""
+        return {
+            number: [due for record in part if (due := self.scenario.copied(record)) is not None]
+            for number, part in self.written[source].items()
+        }
 
     def read_half(self) -> None:
         """The scenario's group reads half of each partition of its topic."""
@@ -189,7 +197,11 @@ class ExampleSite:
         """Every topic holds what it should hold, and no other exists."""
         for where, sources in self.scenario.expected().items():
             properties, topic = self.at(where)
-            found, written = read_committed(properties, topic), [self.written[source] for source in sources]
+            written = [
+                self.due(source) if where in self.scenario.holds else self.written[source]
+                for source in sources
+            ]
+            found = read_committed(properties, topic)
             if count := self.scenario.keyed.get(where):
                 assert_keyed(found, written, count)
             else:
@@ -197,6 +209,15 @@ class ExampleSite:
         for where in self.scenario.absent:
             properties, topic = self.at(where)
             assert topic not in _topics(properties)
+
+    def assert_equal(self) -> None:
+        """`verify` finds every link equal, or refuses the one that has a query."""
+        if self.scenario.compared:
+            verdicts = [link["verdict"] for link in self.command("verify")["links"]]
+            assert set(verdicts) == {"equal"}
+            return
+        with pytest.raises(AssertionError, match="verify does not run the query"):
+            self.command("verify")
 
     def assert_reads(self) -> None:
         """A consumer that subscribes to the page's pattern gets each record once."""

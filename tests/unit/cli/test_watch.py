@@ -19,7 +19,7 @@ import sys
 from eomirror.cli.watch import View, watched
 from eomirror.status import repeated_reader
 class Readers:
-    def __init__(self, *_): self.reads = 0
+    def __init__(self, *_, **__): self.reads = 0
     def __enter__(self): return self
     def __exit__(self, *_): pass
     def read(self, *, strict):

@@ -32,7 +32,14 @@ _NAMES = {
     "`SOURCE.checkpoints.internal`": {"east.checkpoints.internal"},
     "`SOURCE.heartbeats`": {"east.heartbeats"},
     "the cluster": {""},
+    "`eomirror.sink.claims`": {"eomirror.sink.claims"},
 }
+
+
+QUERY = {
+    "source": "east", "target": "west", "topics": ["orders"],
+    "transform": {"sql": "SELECT value FROM records"}, "lanes": 20,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -82,6 +89,7 @@ def test_the_table_of_the_documentation_is_the_one_of_the_code(loaded: Any) -> N
     ):  # fmt: skip
         rights = rights_of(loaded(link("orders", **settings), other))
         found |= {(alias, right.name, right.operation) for alias, right in rights}
+    found |= {(alias, right.name, right.operation) for alias, right in rights_of(loaded(QUERY))}
     # mirrored, and so read and copied, like any topic
     beats = {each for each in found if each[1] == "heartbeats" and each[2] == "Read"}
     copies = {each for each in found if each[1] == "east.heartbeats" and each[0] == "west"}
@@ -115,6 +123,20 @@ def test_a_pattern_becomes_the_beginning_of_names(
         assert ("east", Right("Read", "topic", name, prefixed)) in rights, rights
     for name, prefixed in copy:
         assert ("west", Right("Write", "topic", name, prefixed)) in rights, rights
+
+
+def test_a_query_needs_the_claims_of_its_tasks_and_nothing_of_groups_or_many_lanes(loaded: Any) -> None:
+    """It is one producer, whatever `lanes` says, and no group is followed."""
+    rights = rights_of(loaded(QUERY))
+
+    claims = {
+        each.operation for alias, each in rights if each.name == "eomirror.sink.claims" and alias == "west"
+    }
+    assert claims == {"Create", "Read", "Write"}
+    assert not any(each.resource == "group" for _, each in rights)
+    assert not any(each.operation == "Alter" and each.name.startswith("eomirror.") for _, each in rights)
+    # the progress of sinks is not the link's
+    assert not any(each.name == "eomirror.sink.progress" for _, each in rights)
 
 
 def test_no_right_implies_another(loaded: Any) -> None:

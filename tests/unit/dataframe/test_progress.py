@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from eomirror.dataframe.progress import SinkProgress, covered, decode_progress, must_write, source_offsets
+from eomirror.dataframe.progress import covered, must_write, source_offsets
 from eomirror.errors import StateError, UsageError
+from eomirror.records.sink_progress import SinkProgress, decode_progress
 
 HELD = SinkProgress("one", 7, 10, 100, "0" * 16, {"t": {"0": 5, "1": 0}}, {"t": {"0": 50, "1": 20}})
 

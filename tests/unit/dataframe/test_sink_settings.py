@@ -22,6 +22,8 @@ def test_options_of_the_connector_and_ours_are_read() -> None:
         "kafka.transaction.timeout.ms": "90000",
         "kafka.compression.type": "zstd",
         "kafka.security.protocol": "PLAINTEXT",
+        "checkpointLocation": "/c",
+        "queryName": "q",
     }
     settings = SinkSettings.parse("out", given)
     assert (settings.topic, settings.group, settings.source_columns) == ("orders", "g", ("t", "p", "o"))
@@ -47,8 +49,14 @@ def test_logins_in_javas_form_are_converted() -> None:
     ("name", "options", "words"),
     [
         ("a b", SERVERS, "no name of a sink"),
-        ("a", {}, "kafka.bootstrap.servers is missing"),
-        ("a", {**SERVERS, "toppic": "x"}, "unknown option toppic"),
+        ("a", {}, "no cluster is named"),
+        ("a", {**SERVERS, "toppic": "x"}, "option toppic is unknown\n  fix: did you mean topic"),
+        ("a", {**SERVERS, "newQeury": "append"}, "did you mean newQuery"),
+        ("a", {**SERVERS, "path": "orders"}, "option path is not supported"),
+        ("a", {**SERVERS, "kafka.group.id": "g"}, "groupId"),
+        ("a", {**SERVERS, "kafka.acks": "1"}, "option kafka.acks"),
+        ("a", {**SERVERS, "kafka.enable.idempotence": "false"}, "option kafka.enable.idempotence"),
+        ("a", {**SERVERS, "kafka.sasl.jaas.config": "none"}, "option kafka.sasl.jaas.config"),
         ("a", {**SERVERS, "newQuery": "maybe"}, "newQuery is maybe"),
         ("a", {**SERVERS, "sourceColumns": "a,b"}, "names 2 columns"),
         ("a", {**SERVERS, "attempts": "0"}, "whole number from 1"),

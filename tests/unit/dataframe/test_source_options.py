@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from eomirror.config.model import Cluster, FrozenMapping
+from eomirror.config.secret import Secret
 from eomirror.dataframe.options import SourceOptions, kafka_cluster, source_schema
+from eomirror.dataframe.query import source_options
 from eomirror.errors import UsageError
+from eomirror.types import SourcePartition
 
 BASE = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders, pay"}
 
@@ -33,6 +39,34 @@ def test_offsets_of_each_partition() -> None:
     """-1 and -2 are the end and the beginning, as in Spark."""
     found = parse(startingOffsets='{"orders": {"0": 7, "1": -2}, "pay": {"0": -1}}')
     assert found.start.offsets == {("orders", 0): 7, ("orders", 1): -2, ("pay", 0): -1}
+
+
+@pytest.mark.parametrize("password", ["plain", "a${x}b", "${env:HOME}", "$${x}", " p ", 'a\\b;c="d"', "é"])
+def test_the_properties_of_a_link_are_taken_as_they_are(password: str) -> None:
+    """They are resolved; what looks like a reference of Java's files is the password itself."""
+    secrets = {"sasl.password": password, "ssl.key.password": password}
+    given = {
+        "bootstrap.servers": "localhost:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+    }
+    cluster = Cluster(
+        "east",
+        FrozenMapping({**given, **{name: Secret(value) for name, value in secrets.items()}}),
+        consumer=FrozenMapping({"fetch.min.bytes": "1"}),
+    )
+    options = source_options(cluster, {SourcePartition("orders", 1): 7})
+    found = SourceOptions.parse(options, streaming=True)
+
+    assert found.start.offsets == {("orders", 1): 7}
+    shown = {name: value for name, value in found.cluster.properties.items() if isinstance(value, str)}
+    assert shown == {**given, "fetch.min.bytes": "1"}
+    hidden = {name: value for name, value in found.cluster.properties.items() if isinstance(value, Secret)}
+    assert {name: value.reveal() for name, value in hidden.items()} == secrets
+    # Spark hides the options that begin so in its plans
+    assert all(
+        name.startswith("kafka.") for name, value in options.items() if json.dumps(password)[1:-1] in value
+    )
 
 
 @pytest.mark.parametrize(

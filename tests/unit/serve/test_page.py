@@ -29,6 +29,7 @@ from eomirror.status.model import (
     PartitionStatus,
     RetentionStatus,
 )
+from eomirror.status.sinks import sink_facts, sink_link
 from support.fakes.status_records import fence, gap, stop, verified
 
 EVIL = "<script>alert('x')</script>\"&\x1b[31m"
@@ -422,3 +423,25 @@ def test_a_fence_that_stands_is_told_with_the_command_that_lifts_it() -> None:
         assert all(word in shown for word in ("unfence", "CONFIG", "--link"))
         assert todo(fenced).count("stands since 2020-09-13T12:26:40Z, by h7") == tasks
     assert "stands since" not in page(served(STATUS), "links", "east->west")
+
+
+def test_a_sink_that_is_found_later_is_shown_like_a_link() -> None:
+    """It has pages, metrics and data, and its links do not wait for it."""
+    sink = sink_facts(sink_link("a", "west"))
+    status = LinkStatus(
+        link=sink.name, state="running", lag_records=4, partitions=(PARTITION,), remark="7 rows"
+    )
+    made = PolledEndpoints({}, version="1", sinks=lambda: {sink: lambda: Reader(status)})
+    assert made.answer(Request(("readyz",))).status == 200
+    made.start()
+    end = time.monotonic() + 30
+    while not made.judged():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    made.close()
+
+    assert "7 rows" in page(made, "links", sink.name)
+    assert sink.name in page(made)
+    assert orjson.loads(made.answer(Request(("api", "v1", "links", sink.name))).body)["lag_records"] == 4
+    assert b'eomirror_lag_records{link="sink a on west"' in made.answer(Request(("metrics",))).body
+    assert made.answer(Request(("readyz",))).status == 200
