@@ -53,7 +53,7 @@ class Changed:
         """Twenty records more into each."""
         for word in words:
             number = self.numbers[word] = self.numbers.get(word, 0) + 1
-            produce(self.east, self.topic(word), 2, some_records(number, 20))
+            produce(self.east, self.topic(word), 2, some_records(number, 20), transactional_id=self.name)
 
     def edit(self, **links: dict[str, Any] | None) -> None:
         """Writes the file with links that change, or are gone."""
