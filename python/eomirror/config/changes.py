@@ -93,7 +93,7 @@ def changes_of(before: Config, after: Config, chosen: Collection[str] = ()) -> C
         names = _differing(old[name], new[name])
         if _clusters(before, old[name]) != _clusters(after, new[name]):
             again[name] = (*names, "cluster")
-        elif set(names) - LIVE or old[name].beats_on_target != new[name].beats_on_target:
+        elif names and (set(names) - LIVE or _reads_all(old[name], new[name])):
             again[name] = names
         elif names:
             live[name] = names
@@ -115,6 +115,11 @@ def _differing(one: Link, other: Link) -> tuple[str, ...]:
     return tuple(
         item.name for item in dataclasses.fields(one) if getattr(one, item.name) != getattr(other, item.name)
     )
+
+
+def _reads_all(before: Link, after: Link) -> bool:
+    """Returns True if more than discovery depends on the topics: a query's source, or who writes heartbeats."""
+    return before.query is not None or before.beats_on_target != after.beats_on_target
 
 
 def _clusters(config: Config, link: Link) -> list[Cluster]:
