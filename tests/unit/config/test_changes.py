@@ -81,7 +81,7 @@ def test_topics_that_change_what_the_links_mean_to_each_other_begin_it_again() -
 
 def test_a_link_with_a_query_begins_again_for_each_setting() -> None:
     """The source of its query has the topics, too."""
-    rule = {"transform": [{"sql": "SELECT * FROM source"}]}
+    rule = {"transform": {"sql": "SELECT * FROM source"}}
     before, after = configured(one=rule), configured(one={**rule, "exclude": ["x"]})
     assert changes_of(before, after).again == {"one": ("exclude",)}
     assert changes_of(before, before).texts == []
