@@ -29,11 +29,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
-    from eomirror.config import Cluster, Config
+    from eomirror.config import Cluster, Config, Link
+    from eomirror.config.changes import ConfigChanges
     from eomirror.driver.driver import MirrorDriver
+    from eomirror.errors import MirrorError
     from eomirror.status.snapshot import RunReport, Snapshot
 
 __all__ = ["Mirror"]
+
+
+def _with_ends(config: Config, links: Sequence[Link]) -> list[tuple[Link, Cluster, Cluster]]:
+    """Returns each link with its source and its target."""
+    return [(link, config.clusters[link.source], config.clusters[link.target]) for link in links]
 
 
 class Mirror:
@@ -66,8 +73,8 @@ class Mirror:
         **options: Any,
     ) -> None:
         self._options = RunOptions(**options)
-        chosen = [config.link(name) for name in links] or list(config.links)
-        self._links = list(dict.fromkeys(chosen))
+        self._chosen = tuple(links)
+        self._links = self._links_of(config)
         if self._options.adopt and len(self._links) != 1:
             raise UsageError(
                 "adopted positions apply to one link, but several would run",
@@ -200,7 +207,7 @@ class Mirror:
                 "a mirror that stands by may wait for ever, and would not catch up",
                 fix="use no `until`, or seconds",
             )
-        faults = property_faults(self._clusters())
+        faults = property_faults(self._clusters(self._config, self._links))
         if faults:
             raise ConfigError(faults, source=self._config.origin)
         if not structlog.is_configured():
@@ -209,10 +216,7 @@ class Mirror:
         for warning in self._config.warnings:
             structlog.get_logger(__name__).warning("configuration", warning=str(warning))
         driver = MirrorDriver(
-            [
-                (link, self._config.clusters[link.source], self._config.clusters[link.target])
-                for link in self._links
-            ],
+            _with_ends(self._config, self._links),
             DriverOptions(
                 version=__version__,
                 settings={}
@@ -261,9 +265,59 @@ class Mirror:
                 self._driver = None
                 self._stop_requested = False
 
-    def _clusters(self) -> list[Cluster]:
-        used = {alias for link in self._links for alias in (link.source, link.target, *(link.origins or ()))}
-        return [cluster for alias, cluster in self._config.clusters.items() if alias in used]
+    def reconfigure(self, config: Config) -> ConfigChanges:
+        """
+        Takes a changed configuration while the mirror runs, or before.
+
+        Links that only differ in settings of `eomirror.config.changes.LIVE` go on, and their lanes too.  Links that
+        differ otherwise end and begin again; new ones begin, and those that are gone end.  The others are not touched.
+        Returns at once; snapshots show the links that end and begin.
+
+        Args:
+            config: The configuration that replaces the one in force.
+
+        Returns:
+            What differs.
+
+        Raises:
+            ConfigError: librdkafka refuses a property of a cluster.
+            UsageError: A link that was asked for is gone, or Spark has too few slots.  In both cases the configuration
+                of before stays in force.
+        """
+        from eomirror.config.changes import changes_of  # noqa: PLC0415  imported on use
+        from eomirror.kafka.client_check import property_faults  # noqa: PLC0415  imported on use
+        from eomirror.topics.rights import with_all_missing  # noqa: PLC0415  imported on use
+
+        changes = changes_of(self._config, config, self._chosen)
+        links = self._links_of(config)
+        if faults := property_faults(self._clusters(config, links)):
+            raise ConfigError(faults, source=config.origin)
+        with self._lock:
+            if self._driver is not None:
+                self._driver.reconfigure(
+                    _with_ends(config, links),
+                    changes,
+                    clusters=config.clusters,
+                    all_missing=partial(with_all_missing, config),
+                )
+                self._driver.refuse_configuration("")
+            self._config, self._links = config, links
+        return changes
+
+    def refuse_configuration(self, error: MirrorError) -> None:
+        """Shows a changed configuration as refused, in the state of each link, until one is taken."""
+        with self._lock:
+            if self._driver is not None:
+                self._driver.refuse_configuration(str(error))
+
+    def _links_of(self, config: Config) -> list[Link]:
+        """Returns the links to run, each once."""
+        return list(dict.fromkeys([config.link(name) for name in self._chosen] or config.links))
+
+    @staticmethod
+    def _clusters(config: Config, links: Sequence[Link]) -> list[Cluster]:
+        used = {alias for link in links for alias in (link.source, link.target, *(link.origins or ()))}
+        return [cluster for alias, cluster in config.clusters.items() if alias in used]
 
     def stop(self) -> None:
         """

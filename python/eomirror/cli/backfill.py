@@ -75,6 +75,7 @@ def backfill(
             signals,
             until="caught-up",
             links=links,
+            watched=None,
             output=output,
             address=address,
             master=master,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from eomirror.config import Config
+    from eomirror.config.changes import WatchedFile
     from eomirror.mirror import Mirror
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Address
@@ -181,10 +182,13 @@ def run(
         every_seconds = _export_interval() if otlp else None
 
         from eomirror.config import load_config
+        from eomirror.config.changes import WatchedFile
 
+        watched = WatchedFile(config, overrides)
         report = mirror_links(
             load_config(config, overrides=overrides),
             signals,
+            watched=watched,
             until=limit,
             links=links,
             master=master,
@@ -210,6 +214,7 @@ def mirror_links(
     until: str | float | None,
     links: tuple[str, ...],
     output: str | None,
+    watched: WatchedFile | None = None,
     address: Address | None = None,
     every_seconds: float | None = None,
     per_partition: bool = False,
@@ -225,18 +230,24 @@ def mirror_links(
         until: As of `Mirror.run`.
         links: Names of the links; empty for all.
         output: Format of the report.
+        watched: File that the configuration came from: its changes are taken while the mirror runs, unless the run ends
+            when it has caught up.  None to watch none.
         address: Serves page and metrics there; None for none.
         every_seconds: Exports metrics by OTLP; None for never.
         per_partition: Metrics of each partition too.
         per_group: Metrics of each group too.
         given: Arguments of `Mirror`.
     """
+    import structlog
+
     from eomirror import __version__
     from eomirror.cli.progress import ProgressDisplay
+    from eomirror.driver.driver import CAUGHT_UP
     from eomirror.kafka.client_factory import secret_finder
     from eomirror.mirror import Mirror
     from eomirror.serve.running import RunningEndpoints
 
+    log = structlog.get_logger(__name__)
     display = ProgressDisplay()
     service = ServiceManager()
 
@@ -250,10 +261,35 @@ def mirror_links(
         queries=None if address is None else _queries(loaded),
     )
 
+    def look_at_file(mirror: Mirror) -> None:
+        asked = signals.take_hang_up()
+        if watched is None or until == CAUGHT_UP:
+            if asked:
+                display.event("SIGHUP: this run takes no changed configuration; start it again")
+            return
+        found = watched.look(asked=asked)
+        if found is None:
+            return
+        try:
+            if isinstance(found, MirrorError):
+                raise found
+            changes = mirror.reconfigure(found)
+        except MirrorError as error:
+            mirror.refuse_configuration(error)
+            log.error("configuration_refused", reason=error.message, fix=error.fix)  # noqa: TRY400  no fault of the code
+            display.event("the changed configuration is refused, and the one of before stays in force")
+            return
+        log.info("configuration_taken", changes=changes.texts)
+        if not changes.texts:
+            display.event("the configuration was read again: no link is concerned")
+        endpoints.reconfigure(
+            [found.link(name) for name in links] or found.links,
+            {} if address is None and every_seconds is None else _readers(found, links),
+        )
+
     def show(snapshot: Snapshot) -> None:
         endpoints.update(snapshot)
-        if signals.take_hang_up():
-            display.event("SIGHUP: the configuration is not reloaded; restart to apply changes")
+        look_at_file(mirror)
         display.update(snapshot)
         service.alive(snapshot, stopping=bool(signals.stopped_by))
 

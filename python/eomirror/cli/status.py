@@ -249,6 +249,12 @@ def _draw_reports(console: Console, item: LinkStatus) -> None:
             console.print(
                 "  fix: eomirror verify CONFIG shows the records; see the runbook of EomirrorVerifyDiffers"
             )
+    if (refused := item.refused_configuration) is not None:
+        console.print(
+            f"[yellow]the changed configuration is refused[/], {_ago(refused.timestamp, now_ms)}; the one of before "
+            f"stays in force: {escape(refused.reason)}",
+            soft_wrap=True,
+        )
     _draw_alike(console, item, now_ms)
     if (tail := item.tail) is not None:
         colour = "green" if tail.outcome == "equal" else "red"

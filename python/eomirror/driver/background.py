@@ -57,6 +57,7 @@ class Background:
 
     link: LinkThread
     over: threading.Event
+    _look: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
     # error of the last round of each kind of work that asks a cluster; only its own thread writes
     _troubles: dict[str, ClusterError] = field(default_factory=dict)
@@ -73,6 +74,16 @@ class Background:
         thread = threading.Thread(target=target, name=f"{name}-{self.link.name}", daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def wake(self) -> None:
+        """Ends `rested` at once."""
+        self._look.set()
+
+    def rested(self, seconds: float) -> bool:
+        """Waits, at most until `wake`; returns False if the link is to end.  For one thread only."""
+        self._look.wait(seconds)
+        self._look.clear()
+        return not self.over.is_set()
 
     def join(self, deadline: Deadline) -> None:
         """Waits until all threads have ended, at most until the deadline."""

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from eomirror.clock import Clock
     from eomirror.driver.background import Background
     from eomirror.driver.group_thread import LeftGroupRecords
-    from eomirror.driver.outage_records import LaneRecords, OutageRecords, TargetRecords
+    from eomirror.driver.outage_records import (
+        ConfigurationRecords,
+        LaneRecords,
+        OutageRecords,
+        TargetRecords,
+    )
     from eomirror.driver.source_ends import EndRecords
     from eomirror.driver.stopped_topics import StopRecords
     from eomirror.link.control_watch import ControlWatch
@@ -47,6 +52,7 @@ class LinkRecords:
         left: Groups that are left alone.
         outages: Outages of both clusters.
         target: Changes on the target, and what stands.
+        configuration: Changes of the configuration.
         watch: Processes that stood by.
     """
 
@@ -56,11 +62,13 @@ class LinkRecords:
     left: LeftGroupRecords
     outages: OutageRecords
     target: TargetRecords
+    configuration: ConfigurationRecords
     watch: ControlWatch
 
     def write(self, commit: _Commit) -> None:
         """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
-        for due in (self.outages, self.ends, self.left, self.lanes, self.target, self.stops, self.watch):
+        kept = (self.ends, self.left, self.lanes, self.target, self.configuration, self.stops, self.watch)
+        for due in (self.outages, *kept):
             commit = _beside(due.write, commit)
         commit([])
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import queue
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -25,6 +25,7 @@ import structlog
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline, new_run_id, new_token
 from eomirror.driver.channel import AttemptId, LaneChannel
 from eomirror.driver.link import LinkThread
+from eomirror.driver.link_set import LinkSet
 from eomirror.driver.link_tools import Copies, Engine, LinkTools, same_error
 from eomirror.errors import DataLossError, MirrorError
 from eomirror.kafka.session import link_sessions
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
+    from eomirror.config.changes import ConfigChanges
     from eomirror.driver.link_tools import AllMissing
     from eomirror.groups.follower import GroupFollower
     from eomirror.kafka.session import ClusterSession
@@ -229,15 +231,51 @@ class MirrorDriver:
         self._abandoned = False
         self._fatal: BaseException | None = None
         self._until: str | float | None = None
-        self._lanes = sum(link.lanes for link, _, _ in links)
-        self._more_stop_seconds = more_stop_seconds(self._lanes)
-        self._given = list(links)
-        self._links: dict[str, LinkThread] = {}
         self._copies = Copies()
+        self._links = LinkSet(links, self._link_thread, self._copies)
 
     def request_stop(self) -> None:
         """Requests a stop; returns at once, and may be called from a signal handler."""
         self._inbox.put("stop")
+
+    def reconfigure(
+        self,
+        links: Sequence[tuple[Link, Cluster, Cluster]],
+        changes: ConfigChanges,
+        *,
+        clusters: Mapping[str, Cluster],
+        all_missing: AllMissing,
+    ) -> None:
+        """
+        Takes a changed configuration; returns at once, and may be called from any thread.
+
+        Args:
+            links: As of the constructor.
+            changes: What differs.
+            clusters: As of `DriverOptions`.
+            all_missing: As of `LinkTools`.
+
+        Raises:
+            UsageError: The local master has too few slots for the lanes; the configuration of before stays in force.
+        """
+        check_slots(self._options.settings.get("spark.master", ""), sum(link.lanes for link, _, _ in links))
+        # orders of the user are for the start
+        ordered = replace(self._options.ordered, take_over=False, adopt={})
+        options = replace(self._options, clusters=clusters, all_missing=all_missing, ordered=ordered)
+
+        def take() -> None:
+            self._options = options
+            self._links.take(links, changes)
+            for text in changes.texts:
+                self._tell(text)
+
+        self._links.later(take)
+        self._inbox.put("look")
+
+    def refuse_configuration(self, reason: str) -> None:
+        """Shows the reason for which a changed configuration is refused; an empty one once one is taken."""
+        self._links.later(lambda: self._links.show_refusal(reason))
+        self._inbox.put("look")
 
     def run(
         self, until: str | float | None = None, on_progress: Callable[[Snapshot], None] | None = None
@@ -254,23 +292,20 @@ class MirrorDriver:
         """
         self._until = until
         began = self._clock.monotonic()
-        self._links = {
-            link.name: self._link_thread(link, *ends, run=self._run_id) for link, *ends in self._given
-        }
+        self._links.make(self._run_id)
         if not self._inbox.empty():
             # stopped before the start: neither Spark nor a cluster is contacted
             return self._report("stopped", 0.0)
         threading.Thread(target=self._start_engine, name="spark-start", daemon=True).start()
-        for link, _, _ in self._given:
+        for link in self._links.given:
             if link.remark:
                 log.info("link_restricted", link=link.name, reason=link.remark)
-        for thread in self._links.values():
-            thread.start()
+        self._links.start()
         why = "failed"
         try:
             why = self._watch(began, on_progress)
             if why == "caught up":
-                for thread in self._links.values():
+                for thread in self._links:
                     thread.progress.conclude()
         finally:
             try:
@@ -298,24 +333,16 @@ class MirrorDriver:
                 word = "tick"
             if word == "stop":
                 return "stopped"
-            self._stand_by_again()
+            self._links.look()
             if on_progress is not None:
                 on_progress(self._snapshot(began))
             if self._failed():
                 return "failed"
-            if all(link.over or link.progress.idle_for_good for link in self._links.values()):
+            if self._links.idle_for_good:
                 return "every topic is stopped"
-            going = [link for link in self._links.values() if link.progress.error is None]
+            going = [link for link in self._links if link.progress.error is None]
             if until == CAUGHT_UP and going and all(link.caught_up for link in going):
                 return "caught up"
-
-    def _stand_by_again(self) -> None:
-        """Lets links that another mirror has taken stand by for it."""
-        for link, *ends in self._given:
-            if self._links[link.name].progress.superseded and self._links[link.name].over:
-                # another run: the names of its transactions must not repeat those of before
-                self._links[link.name] = self._link_thread(link, *ends, run=new_run_id())
-                self._links[link.name].start()
 
     def _failed(self) -> bool:
         """Returns True if no link runs or can start any more, or lanes have waited for Spark for too long."""
@@ -325,17 +352,17 @@ class MirrorDriver:
                 f"spark has not started within {_SPARK_SECONDS:.0f} s",
                 fix="look for its reason in the log above; `--master` and the section `spark` of the configuration",
             )
-        if self._fatal is not None or all(link.over for link in self._links.values()):
+        if self._fatal is not None or self._links.over:
             return True
         return self._engine.done() and self._engine.exception() is not None
 
     def _snapshot(self, began: float) -> Snapshot:
-        links: tuple[LinkSnapshot, ...] = tuple(link.snapshot() for link in self._links.values())
+        links: tuple[LinkSnapshot, ...] = tuple(link.snapshot() for link in self._links)
         return Snapshot(seconds=self._clock.monotonic() - began, links=links)
 
     # -- starting and stopping -------------------------------------------------------------------
 
-    def _link_thread(self, link: Link, source: Cluster, target: Cluster, *, run: str) -> LinkThread:
+    def _link_thread(self, link: Link, source: Cluster, target: Cluster, run: str) -> LinkThread:
         options = self._options
         spec = LaneSpec(
             link=link,
@@ -365,14 +392,14 @@ class MirrorDriver:
             standby=options.ordered.standby,
             identify=lambda alias: options.identify(options.clusters[alias]),
             copies=self._copies,
-            stop_seconds=self._more_stop_seconds,
+            stop_seconds=more_stop_seconds(self._links.lanes),
             all_missing=options.all_missing,
         )
         sessions = link_sessions(link, source, target, "driver", clock=self._clock)
         return LinkThread(
             spec,
             sessions=sessions,
-            discovery=lambda: options.discovery(link, *sessions, self._clock, options),
+            discovery=lambda given: options.discovery(given, *sessions, self._clock, options),
             owner=lambda take_over: options.owner(
                 link,
                 *sessions,
@@ -405,12 +432,12 @@ class MirrorDriver:
     def _open_engine(self, moving: MovingJobs | None) -> None:
         """Starts Spark, and runs the lanes there; those that have begun move there."""
         self._tell("starting spark")
-        spark = open_engine(self._options.spark, self._options.settings, lanes=self._lanes)
+        spark = open_engine(self._options.spark, self._options.settings, lanes=self._links.lanes)
         self._tell("spark is up")
         try:
             tasks = self._opened.tasks or self._open_channel(spark.settings, spark.context.master)
             jobs = LaneJobs(spark.context, tasks)
-            warm_up = jobs.warm_up(self._lanes)
+            warm_up = jobs.warm_up(self._links.lanes)
         except BaseException:
             spark.close()
             raise
@@ -444,10 +471,10 @@ class MirrorDriver:
         master = settings.get("spark.master", "")
         if not options.local_lanes or options.spark is not None or not is_local(master) or has_context():
             return None
-        if all(link.query is not None for link, _, _ in self._given):
+        if all(link.query is not None for link in self._links.given):
             # a query needs Spark itself
             return None
-        check_slots(master, self._lanes)
+        check_slots(master, self._links.lanes)
         tasks = self._open_channel(settings, master)
         workers = LocalWorkers(tasks, settings, lambda stream: relay_lines(stream, []))
         moving = MovingJobs(workers, self._opened.channel.send)
@@ -495,7 +522,7 @@ class MirrorDriver:
     def _stop_links(self, began: float, on_progress: Callable[[Snapshot], None] | None) -> None:
         # a link that waits for a cluster has nothing to finish, and must not delay the stop of many lanes further
         deadline = Deadline(_STOP_SECONDS, self._clock)
-        with_lanes = Deadline(_STOP_SECONDS + self._more_stop_seconds, self._clock)
+        with_lanes = Deadline(_STOP_SECONDS + more_stop_seconds(self._links.lanes), self._clock)
         self._tell("finishing open transactions")
         with self._lock:
             self._abandoned = True
@@ -503,9 +530,9 @@ class MirrorDriver:
             # wakes links that wait for Spark; the starting thread closes a context that it still opens
             self._engine.cancel()
             self._opened.context.cancel()
-        for link in self._links.values():
+        for link in self._links:
             link.request_stop()
-        for link in self._links.values():
+        for link in self._links:
             if not link.join((with_lanes if link.lanes else deadline).remaining()):
                 log.warning("link_left_behind", link=link.name)
         if on_progress is not None:
@@ -544,7 +571,7 @@ class MirrorDriver:
         engine_error = (
             self._engine.exception() if self._engine.done() and not self._engine.cancelled() else None
         )
-        links = [link for link in self._links.values() if link.progress.error is not None]
+        links = [link for link in self._links if link.progress.error is not None]
         errors = [
             error for error in (engine_error, self._fatal, *(link.progress.error for link in links)) if error
         ]
@@ -557,10 +584,8 @@ class MirrorDriver:
         raise first
 
     def _report(self, why: str, seconds: float) -> RunReport:
-        links = tuple(self._link_report(link, why) for link in self._links.values())
-        codes = [
-            stop.exit_code for link in self._links.values() for stop in link.progress.stopped_topics.values()
-        ]
+        links = tuple(self._link_report(link, why) for link in self._links)
+        codes = [stop.exit_code for link in self._links for stop in link.progress.stopped_topics.values()]
         if why == "stopped":
             # Ended as asked; but a supervisor must not take a mirror that left a loss behind for a healthy one.
             exit_code = max((code for code in codes if code == DataLossError.exit_code), default=0)
@@ -572,7 +597,7 @@ class MirrorDriver:
             run=self._run_id,
             seconds=seconds,
             exit_code=exit_code,
-            aborted=any(link.lanes.aborted for link in self._links.values()),
+            aborted=any(link.lanes.aborted for link in self._links),
             links=links,
         )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eomirror.clock import Clock, jitter
+from eomirror.config.changes import with_live
 from eomirror.driver.retry import Backoff, NextAction, epoch_seconds, next_action
 from eomirror.errors import LaneError, MirrorError, SupersededError
 from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, StopReason
@@ -23,6 +24,7 @@ from eomirror.spark.frames import encode_added
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from eomirror.config import Link
     from eomirror.driver.channel import AttemptId
     from eomirror.driver.link_lanes import LinkLanes
     from eomirror.recovery.corrupt_batches import Damage
@@ -76,10 +78,29 @@ class LaneThread:
         with self._changed:
             self._partitions.extend(partitions)
             wanted = [item for item in partitions if not self._left_out(item)]
-            running = self._running is not None
+            # an attempt that is to end may still have them; the next one has them in its spec
+            running = self._running is not None and not self._outdated
             self._changed.notify_all()
         if running:
             self._host.send(self.lane, encode_added(wanted))
+
+    def release(self, topics: Collection[str]) -> None:
+        """Mirrors topics no more; an attempt that has one of them ends between two transactions."""
+        with self._changed:
+            kept = [item for item in self._partitions if item.source.topic not in topics]
+            if len(kept) == len(self._partitions):
+                return
+            self._partitions = kept
+            self._stopped_topics -= set(topics)
+            self._outdated = self._outdated or self._running is not None
+            self._changed.notify_all()
+        # Also without a running attempt: an earlier one may mirror on.
+        self._host.send_to_all(self.lane, [_RECONFIGURE])
+
+    def reconfigure(self, given: Link) -> None:
+        """Gives settings that no lane reads to the specs of later attempts."""
+        with self._changed:
+            self._template = replace(self._template, link=with_live(self._template.link, given))
 
     def drop(self, topics: Collection[str]) -> None:
         """
@@ -165,11 +186,11 @@ class LaneThread:
             if self._stopping or spec is None or (spec.epoch, spec.attempt) != attempt[2:]:
                 # an abandoned attempt, such as a cancelled one that Spark started nevertheless
                 return [_STOP]
-            given = set(spec.partitions)
-            if any(self._left_out(item) for item in given):
-                # a topic was dropped, or is held, after the spec was made
+            given, wanted = set(spec.partitions), self._mirrored()
+            if not given.issubset(wanted):
+                # a topic was dropped, is held, or left the link after the spec was made
                 return [_RECONFIGURE]
-            return list(encode_added([item for item in self._mirrored() if item not in given]))
+            return list(encode_added([item for item in wanted if item not in given]))
 
     # -- the thread ------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from eomirror.clock import Deadline
+from eomirror.config.changes import with_live
 from eomirror.config.model import FrozenMapping
 from eomirror.driver.background import Background, ClusterRetry
 from eomirror.driver.claim_renewal import ClaimRenewal, LinkRecords
@@ -26,7 +27,7 @@ from eomirror.driver.group_thread import GroupThread, LeftGroupRecords
 from eomirror.driver.link_lanes import LinkLanes
 from eomirror.driver.link_progress import LinkProgress
 from eomirror.driver.link_tools import refuse_left_out, without_lane
-from eomirror.driver.outage_records import LaneRecords, OutageRecords, TargetRecords
+from eomirror.driver.outage_records import ConfigurationRecords, LaneRecords, OutageRecords, TargetRecords
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.driver.taken_link import TakenLink
@@ -40,6 +41,7 @@ from eomirror.spark.frames import encode_groups
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from eomirror.config import Link
     from eomirror.driver.channel import AttemptId
     from eomirror.driver.link_tools import Engine, LinkTools
     from eomirror.groups.follower import GroupFollower
@@ -76,7 +78,7 @@ class LinkThread:
     Args:
         spec: Spec of the link's lanes; ids and generation are filled in here.
         sessions: Connections to both clusters, which all threads of the link share.
-        discovery: Creates the link's discovery.
+        discovery: Creates the link's discovery, by its settings.
         owner: Creates the link's owner; False: it must not take the link over again.
         heart: Creates the sender of the link's heartbeats; None if it has none.
         follower: Creates the follower of the link's groups, given a function that sends offsets to a lane; None if the
@@ -95,7 +97,7 @@ class LinkThread:
         spec: LaneSpec,
         *,
         sessions: LinkSessions,
-        discovery: Callable[[], Discovery],
+        discovery: Callable[[Link], Discovery],
         owner: Callable[[bool], LinkOwner],
         heart: Callable[[], Heartbeats | None],
         follower: Callable[[Callable[[int, Sequence[GroupOffset]], None]], GroupFollower | None],
@@ -127,6 +129,7 @@ class LinkThread:
             LeftGroupRecords(spec, self.group_thread.left_alone, clock),
             OutageRecords(spec.link, failing=self._taken.failing_seconds, clock=clock),
             TargetRecords(spec.link, clock),
+            ConfigurationRecords(spec, clock),
             ControlWatch(spec.link, sessions.target),
         )
         self.lanes = _lanes_of(
@@ -146,6 +149,17 @@ class LinkThread:
         seconds = _LANES_SECONDS + self._tools.stop_seconds
         self._deadline = self._deadline or Deadline(seconds, self._tools.clock)
         self._over.set()
+        self._background.wake()
+
+    def reconfigure(self, given: Link) -> None:
+        """Takes settings of `eomirror.config.changes.LIVE`, at once and without a pause of lanes; returns at once."""
+        self._taken.given = given
+        self._background.wake()
+
+    @property
+    def configuration(self) -> ConfigurationRecords:
+        """Records of changes of the configuration."""
+        return self._records.configuration
 
     def join(self, seconds: float) -> bool:
         """Waits for the end; returns False after ``seconds``."""
@@ -182,6 +196,7 @@ class LinkThread:
             source_failing_seconds=self._taken.failing_seconds(),
             claim_age_seconds=self._claim_renewal.age_seconds,
             spark_jobs=len(self.lanes.running),
+            refused_configuration=self._records.configuration.refused,
         )
 
     def fail(self, error: BaseException, *, everything: bool = False) -> None:
@@ -310,9 +325,12 @@ class LinkThread:
 
     def _discovery_loop(self) -> None:
         freed = Deadline(_FREED_SECONDS, self._tools.clock)
-        while not self._over.wait(REFRESH_SECONDS / 2):
-            self._look_for_topics()
-            if self._over.wait(REFRESH_SECONDS / 2):
+        while self._background.rested(REFRESH_SECONDS / 2):
+            if self._taken.given is not None:
+                self._background.guard("configuration_not_taken", self._take_settings)
+            else:
+                self._look_for_topics()
+            if not self._background.rested(REFRESH_SECONDS / 2):
                 return
             self._background.guard("refresh_failed", self._refresh_topics)
             self._background.guard("topics_not_retaken", self.lanes.retake)
@@ -320,6 +338,15 @@ class LinkThread:
             if freed.passed:
                 release_freed_memory()
                 freed = Deadline(_FREED_SECONDS, self._tools.clock)
+
+    def _take_settings(self) -> None:
+        link, gone = self._taken.reconfigure()
+        self._spec = replace(self._spec, link=with_live(self._spec.link, link))
+        self.lanes.reconfigure(link, gone)
+        self._records.stops.tried_again(gone, ())
+        if gone:
+            log.info("topics_left_the_link", link=self.name, topics=sorted(gone))
+        self._refresh_topics()
 
     def _look_for_topics(self) -> None:
         differs: list[bool] = []
@@ -340,9 +367,11 @@ class LinkThread:
         self._records.target.took(*self._taken.discovery.keep())
 
     def _ends_loop(self) -> None:
-        source, discovery, ends = self._sessions.source.admin, self._taken.discovery, self._records.ends
+        source, ends = self._sessions.source.admin, self._records.ends
         while True:
-            self._background.guard("source_ends_not_read", lambda: ends.read(source, discovery.listing))
+            self._background.guard(
+                "source_ends_not_read", lambda: ends.read(source, self._taken.discovery.listing)
+            )
             if self._over.wait(REFRESH_SECONDS):
                 return
 

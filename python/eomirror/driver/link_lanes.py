@@ -13,6 +13,7 @@ from eomirror.driver.lane import LaneThread, holds_nothing
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from eomirror.config import Link
     from eomirror.driver.channel import AttemptId
     from eomirror.driver.claim_renewal import LinkRecords
     from eomirror.driver.link_progress import LinkProgress
@@ -113,6 +114,19 @@ class LinkLanes:
             log.info("partitions_added", link=self._link, lane=lane, partitions=names)
             self._progress.assign(lane, items)
             self._lanes[lane].add(items)
+
+    def reconfigure(self, link: Link, gone: Collection[str]) -> None:
+        """
+        Takes changed settings that no lane reads.
+
+        Args:
+            link: The link with its new settings.
+            gone: Topics that it mirrors no more: only lanes that have one of them start an attempt.
+        """
+        for thread in list(self._lanes.values()):
+            thread.reconfigure(link)
+            thread.release(gone)
+        self._progress.release(gone)
 
     def hold(self, pause: Pause | None) -> None:
         """Holds the topics of a pause, in all lanes; None resumes."""

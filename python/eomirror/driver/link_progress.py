@@ -13,7 +13,7 @@ from eomirror.lane.spec import StoppedTopic
 from eomirror.status.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from eomirror.driver.channel import AttemptId
     from eomirror.driver.link_tools import LinkTools
@@ -102,6 +102,11 @@ class LinkProgress:
         with self._lock:
             for item in items:
                 self._progress.assign(lane, item.source, item.target_topic)
+
+    def release(self, topics: Collection[str]) -> None:
+        """Forgets topics that the link mirrors no more."""
+        with self._lock:
+            self._progress.release(topics)
 
     def assigned(self) -> dict[SourcePartition, int]:
         """Returns the lane of every mirrored partition."""

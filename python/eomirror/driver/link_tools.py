@@ -62,17 +62,28 @@ class Copies:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._links: dict[tuple[str, str], str] = {}
+        # with the name of the source topic
+        self._links: dict[tuple[str, str], tuple[str, str]] = {}
 
     def take(self, link: str, partitions: Iterable[AssignedPartition]) -> dict[str, str]:
         """Claims pairs for a link; returns the topics that another link mirrors, with that link's name."""
         taken: dict[str, str] = {}
         with self._lock:
             for item in partitions:
-                owner = self._links.setdefault((item.topic_id, item.target_topic_id), link)
+                taking = link, item.source.topic
+                owner, _ = self._links.setdefault((item.topic_id, item.target_topic_id), taking)
                 if owner != link:
                     taken[item.source.topic] = owner
         return taken
+
+    def release(self, link: str, topics: Collection[str] | None = None) -> None:
+        """Releases the pairs of these topics that a link has claimed; None for all."""
+        with self._lock:
+            self._links = {
+                pair: (owner, topic)
+                for pair, (owner, topic) in self._links.items()
+                if owner != link or (topics is not None and topic not in topics)
+            }
 
 
 def same_error(error: AuthorizationError, *_: object) -> AuthorizationError:

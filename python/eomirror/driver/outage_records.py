@@ -1,5 +1,5 @@
 """
-Records outages of clusters, restarts of lanes, and changes of protocol and target, for the timeline of the link.
+Records outages of clusters, restarts of lanes, and changes of protocol, target and configuration, for the timeline.
 
 A mirror that runs through an outage writes one record of it, when it is over, with the next renewal of its claim.
 """
@@ -15,8 +15,9 @@ import structlog
 from eomirror.kafka.client_factory import holds_secret
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.events import Outage, PastEvent, change_events
+from eomirror.records.json_fields import MOST_CHARACTERS
 from eomirror.records.names import LinkNames
-from eomirror.records.reports import LaneRestarts
+from eomirror.records.reports import LaneRestarts, RefusedConfiguration
 from eomirror.topics.entries import comparison_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from eomirror.records.kept_entries import TargetComparison
     from eomirror.topics.entries import EntryPlan
 
-__all__ = ["LaneRecords", "OutageRecords", "TargetRecords"]
+__all__ = ["ConfigurationRecords", "LaneRecords", "OutageRecords", "TargetRecords"]
 
 log = structlog.get_logger(__name__)
 
@@ -228,3 +229,60 @@ class TargetRecords:
         with self._lock:
             self._written = comparison
             del self._events[: len(events)]
+
+
+class ConfigurationRecords:
+    """
+    Records changes of the configuration under a running link.  Thread-safe.
+
+    Args:
+        spec: Spec of the link's lanes; names the link, its clusters and the run.
+        clock: Source of timestamps.
+    """
+
+    def __init__(self, spec: LaneSpec, clock: Clock) -> None:
+        self._topic = LinkNames(spec.link.state_name).control_topic
+        self._run = spec.run
+        self._clusters = (spec.source, spec.target)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._changes: list[PastEvent] = []
+        self._refused: RefusedConfiguration | None = None
+        self._written: RefusedConfiguration | None = None
+
+    @property
+    def refused(self) -> RefusedConfiguration | None:
+        """The changed configuration that is refused; None for none."""
+        return self._refused
+
+    def changed(self, text: str) -> None:
+        """Records that the settings of the link have changed."""
+        with self._lock:
+            at = max([self._clock.wall_ms(), *(one.at + 1 for one in self._changes)])
+            self._changes.append(PastEvent(at=at, of="configuration", topic="", text=text))
+
+    def refuse(self, reason: str) -> None:
+        """Records the reason for which a changed file is refused; an empty one if the file is taken."""
+        hidden = any(holds_secret(cluster, reason) for cluster in self._clusters)
+        now_ms = self._clock.wall_ms()
+        with self._lock:
+            self._refused = (
+                RefusedConfiguration(
+                    reason=_HIDDEN if hidden else reason[:MOST_CHARACTERS], run=self._run, timestamp=now_ms
+                )
+                if reason
+                else None
+            )
+
+    def write(self, commit: Callable[[Sequence[MetadataRecord]], None]) -> None:
+        """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
+        with self._lock:
+            changes, refused = list(self._changes), self._refused
+        due = [MetadataRecord(self._topic, 0, one.key(), one.value()) for one in changes]
+        if refused != self._written:
+            value = None if refused is None else refused.value()
+            due.append(MetadataRecord(self._topic, 0, RefusedConfiguration.key(), value))
+        commit(due)
+        with self._lock:
+            self._written = refused
+            del self._changes[: len(changes)]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from eomirror.config.changes import with_live
 from eomirror.driver.link_tools import without_lane
 from eomirror.errors import AuthorizationError, StoppedError, TopicError
 from eomirror.lane.spec import StoppedTopic
@@ -13,6 +14,7 @@ from eomirror.lane.spec import StoppedTopic
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from eomirror.config import Link
     from eomirror.driver.claim_renewal import LinkRecords
     from eomirror.driver.link_tools import LinkTools
     from eomirror.kafka.session import LinkSessions
@@ -43,13 +45,14 @@ class TakenLink:
     Attributes:
         owner: Owner of the link; None before and after.
         known: Partitions that the link mirrors or has refused.
+        given: Changed settings that are not in force yet; None for none.
     """
 
     def __init__(
         self,
         spec: LaneSpec,
         sessions: LinkSessions,
-        discovery: Callable[[], Discovery],
+        discovery: Callable[[Link], Discovery],
         owner: Callable[[bool], LinkOwner],
         tools: LinkTools,
         *,
@@ -57,6 +60,7 @@ class TakenLink:
     ) -> None:
         self.owner: LinkOwner | None = None
         self.known: set[SourcePartition] = set()
+        self.given: Link | None = None
         self._link = spec.link
         self._sessions = sessions
         self._make_discovery = discovery
@@ -96,7 +100,7 @@ class TakenLink:
         if self._standby is not None and not self._published:
             stood = self._standby.wait(stopped, lambda: enter("standby"))
             self._refuse_stopped(stopped)
-        self._discovery = self._make_discovery()
+        self._discovery = self._make_discovery(self._link)
         # a run with until="caught-up" must not end successfully without some of the topics
         partitions = self._discovery.prepare(strict=self._tools.wants_goals, patient=False)
         for topic, other in self._tools.copies.take(self._link.name, partitions).items():
@@ -131,6 +135,30 @@ class TakenLink:
         records.stops.stopped(without_lane((item.source for item in new), by_lane), None)
         self.known.update(item.source for item in new)
         return by_lane
+
+    def reconfigure(self) -> tuple[Link, set[str]]:
+        """
+        Finds topics by the changed settings from now on, of which those in `eomirror.config.changes.LIVE` count.
+
+        Returns:
+            The link with its new settings, and the topics that it mirrors no more.
+
+        Raises:
+            MirrorError: As of `Discovery.prepare`; the settings of before stay in force, and these are due again.
+        """
+        given = self.given
+        link = self._link if given is None else with_live(self._link, given)
+        discovery = self._make_discovery(link)
+        discovery.prepare(strict=False, patient=False)
+        self._link, self._discovery = link, discovery
+        if self.owner is not None:
+            self.owner.reconfigure(link)
+        gone = {source.topic for source in self.known if not link.mirrors(source.topic)}
+        self.known = {source for source in self.known if source.topic not in gone}
+        self._tools.copies.release(link.name, gone)
+        if self.given is given:
+            self.given = None
+        return link, gone
 
     def _new(self, found: Sequence[AssignedPartition], records: LinkRecords) -> list[AssignedPartition]:
         """Returns the partitions to add; stops the topics that another link mirrors to the same copies."""

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import structlog
 
 from eomirror.clock import SYSTEM_CLOCK, Clock
+from eomirror.config.changes import with_live
 from eomirror.crash import crash_point
 from eomirror.errors import (
     FencedError,
@@ -480,6 +481,11 @@ class LinkOwner:
             self._control.generation, self._control.certain = after, True
             crash_point("owner.revision_published")
             return by_lane(after, partitions)
+
+    def reconfigure(self, given: Link) -> None:
+        """Takes changed settings, of which those in `eomirror.config.changes.LIVE` count."""
+        with self._lock:
+            self._link = with_live(self._link, given)
 
     def renew(
         self, notes: Sequence[MetadataRecord] = (), *, interval: float = CLAIM_INTERVAL_SECONDS

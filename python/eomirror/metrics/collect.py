@@ -271,6 +271,7 @@ class _Link:
         self._add("target_problems", None if alike is None else len(alike.problems))
         changed = 0 if alike is None else alike.changed_at
         self._add("target_changed_age_seconds", max(0.0, (now_ms - changed) / 1000) if changed else None)
+        self._add("configuration_refused", int(status.refused_configuration is not None))
         drill = status.drill
         self._add("drill_age_seconds", None if drill is None else max(0.0, (now_ms - drill.timestamp) / 1000))
         self._add("drill_passed", None if drill is None else int(drill.passed))

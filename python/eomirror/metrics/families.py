@@ -173,6 +173,8 @@ FAMILIES = (
           "right; NaN if there was none."),
     _link("target_changed_age_seconds", "gauge",
           "Time since a topic, a setting, an ACL entry or a quota was last changed on the target; NaN if none was."),
+    _link("configuration_refused", "gauge",
+          "1 while the running mirror refuses the changed configuration file, and goes on with the one of before."),
     _link("drill_age_seconds", "gauge", "Time since the last recorded drill; NaN if there is none."),
     _link("drill_passed", "gauge", "1 if the last recorded drill passed, 0 if it failed; NaN if there is none."),
     _link("readiness", "gauge",

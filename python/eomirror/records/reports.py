@@ -8,6 +8,8 @@ kinds.  Keys:
   claim.
 * ``{"kind":"groups-left"}`` -> `GroupsLeft`: groups whose offsets on the target are not the link's; the owner writes it
   with its claim.
+* ``{"kind":"refused-configuration"}`` -> `RefusedConfiguration`: the changed file that the mirror does not take; the
+  owner writes it with its claim, and deletes it when a file is in force again.
 * ``{"kind":"verification","topic"}`` -> `Verification`: result of the last `eomirror verify` of a topic.
 * ``{"kind":"tail"}`` -> `TailComparison`: result of the last comparison before a planned promotion that compared only
   the ends of the copies.  It replaces no `Verification`: what stands before these ends was not looked at.
@@ -15,7 +17,7 @@ kinds.  Keys:
 * ``{"kind":"standby","run"}`` -> `StandbyProcess`: a process that stands by for the link; it deletes its record when it
   ends, and the owner those that are not renewed any more.
 
-All but the first two come from a process that does not own the link, so a plain producer writes them, outside of
+All but the first three come from a process that does not own the link, so a plain producer writes them, outside of
 transactions.
 """
 
@@ -47,6 +49,7 @@ __all__ = [
     "DrillResult",
     "GroupsLeft",
     "LaneRestarts",
+    "RefusedConfiguration",
     "Reports",
     "StandbyProcess",
     "TailComparison",
@@ -111,6 +114,28 @@ class GroupsLeft(SingleRecord):
 
     groups: Mapping[str, Any] = field(metadata={"json_type": _REASONS})
     count: int
+    run: str
+    timestamp: int
+
+
+@control_record(
+    "refused-configuration",
+    informative=True,
+    sentence="the changed configuration is refused: {one.reason}",
+    deleted=("configuration", "a configuration is in force that is not refused"),
+)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedConfiguration(SingleRecord):
+    """
+    A changed configuration file that a running mirror refuses; the configuration of before stays in force.
+
+    Attributes:
+        reason: Faults of the file.
+        run: Run of the link; of an earlier one the record has no meaning.
+        timestamp: Time of the refusal, ms since the epoch.
+    """
+
+    reason: Excerpt
     run: str
     timestamp: int
 
@@ -271,6 +296,7 @@ class Reports:
         tail: Last comparison of the ends of all copies; None for none.
         left: Groups that the last run left alone; None for none.
         standbys: Processes that stand by, or were killed while they did, by run.
+        refused: Refused configuration; None for none.
         own: Entries on the target that the link has added.
         comparison: Last comparison of the target with the source; None for none.
     """
@@ -281,6 +307,7 @@ class Reports:
     tail: TailComparison | None = None
     left: GroupsLeft | None = None
     standbys: tuple[StandbyProcess, ...] = ()
+    refused: RefusedConfiguration | None = None
     own: tuple[OwnEntry, ...] = ()
     comparison: TargetComparison | None = None
 
@@ -309,6 +336,7 @@ def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Repo
         found.last(TailComparison),
         found.last(GroupsLeft),
         tuple(sorted(found.all(StandbyProcess), key=lambda one: (one.since, one.run))),
+        found.last(RefusedConfiguration),
         tuple(found.all(OwnEntry)),
         found.last(TargetComparison),
     )

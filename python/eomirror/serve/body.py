@@ -64,7 +64,8 @@ _LINK = """
     target_seconds=status.target_seconds work stopped=status.stopped gaps=status.gaps fence=status.fence
     retention=status.retention hanging=status.hanging drifted=status.drifted foreign=status.foreign
     restarts=status.restarts verifications=status.verifications tail=status.tail drill=status.drill groups=status.groups
-    comparison=status.comparison events
+    comparison=status.comparison
+    refused_configuration=status.refused_configuration events
 """
 _ROW = "topic lag_records lag_seconds rate records state problem fix"
 _PARTITION = """

@@ -172,6 +172,9 @@ def link_facts(link: Judged, wall_ms: int) -> list[tuple[str, object]]:
         changed = age(comparison.changed_at, wall_ms) if comparison.changed_at else "never"
         told = html("{} {}", word("warn"), problems) if problems else Markup()
         listed.append(("target kept alike", html("last change {} {}", changed, told)))
+    if (refused := link.status.refused_configuration) is not None:
+        told = html("{} {}, {}", word("warn"), refused.reason, age(refused.timestamp, wall_ms))
+        listed.append(("refused configuration", told))
     if link.status.clock_offset_seconds:
         listed.append(("clocks", f"the owner's differs by {seconds(abs(link.status.clock_offset_seconds))}"))
     return listed

@@ -95,21 +95,53 @@ class RunningEndpoints:
         self._commits: dict[str, tuple[int, int]] = {}
         # the last read of each link's topics
         self._topics: dict[str, TopicsRead] = {}
+        self._readers = dict(readers or {})
         self._over = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._read, args=(name, make), name=f"topics-{name}", daemon=True)
-            for name, make in (readers or {}).items()
-        ]
-        self._threads.append(threading.Thread(target=self._keep_history, name="history", daemon=True))
+        # ends the thread that reads the topics of a link
+        self._ends: dict[str, threading.Event] = {}
 
     def start(self) -> None:
         """Starts to read the links' topics, and to keep the history of the links."""
-        for thread in self._threads:
-            thread.start()
+        for name, make in self._readers.items():
+            self._begin(name, make)
+        threading.Thread(target=self._keep_history, name="history", daemon=True).start()
 
     def close(self) -> None:
         """Ends both, the current reads at the latest."""
         self._over.set()
+        for over in self._ends.values():
+            over.set()
+
+    def reconfigure(self, links: Iterable[Link], readers: Mapping[str, Callable[[], Reader]]) -> None:
+        """
+        Takes the links of a changed configuration.
+
+        Args:
+            links: All links that the mirror runs.
+            readers: As of the constructor.
+        """
+        facts = {link.name: LinkFacts.of(link) for link in links}
+        with self._lock:
+            for name in self._facts.keys() - facts.keys():
+                self._topics.pop(name, None)
+                self._commits.pop(name, None)
+            for name in facts.keys() - self._facts.keys():
+                self._windows[name], self._seen[name] = Window(), StandingEvents()
+            self._facts.update(facts)
+            for name in list(self._facts.keys() - facts.keys()):
+                del self._facts[name]
+            self._judged = (float("-inf"), [], [])
+        for over in self._ends.values():
+            over.set()
+        if not self._over.is_set():
+            for name, make in readers.items():
+                self._begin(name, make)
+
+    def _begin(self, name: str, make: Callable[[], Reader]) -> None:
+        over = self._ends[name] = threading.Event()
+        threading.Thread(
+            target=self._read, args=(name, make, over), name=f"topics-{name}", daemon=True
+        ).start()
 
     def update(self, snapshot: Snapshot) -> None:
         """Takes the newest snapshot, from the driver's loop."""
@@ -139,7 +171,8 @@ class RunningEndpoints:
             # the end of a run is shown at once: the last export must not be of a moment before
             if now - judged_at < _JUDGE_SECONDS and states == judged_states:
                 return judged
-            views = [self._view(link, now) for link in snapshot.links]
+            # a link that left the configuration may still end
+            views = [self._view(link, now) for link in snapshot.links if link.link in self._facts]
             wall_ms = self._clock.wall_ms()
             found = [
                 Judged(view, self._windows[view.facts.name].judge(view, now, wall_ms), now - at)
@@ -177,11 +210,13 @@ class RunningEndpoints:
             for judged in self.judged():
                 self._endpoints.prepare(judged)
 
-    def _read(self, name: str, make: Callable[[], Reader]) -> None:
+    def _read(self, name: str, make: Callable[[], Reader], over: threading.Event) -> None:
         topics = TopicsReader(name, make, self._clock)
         try:
-            while not self._over.is_set():
-                self._topics[name] = read = topics.read()
-                self._over.wait(read.pause_seconds(_READ_SECONDS, _SHARE))
+            while not over.is_set():
+                read = topics.read()
+                if not over.is_set():
+                    self._topics[name] = read
+                over.wait(read.pause_seconds(_READ_SECONDS, _SHARE))
         finally:
             topics.close()

@@ -71,7 +71,7 @@ def with_reports(status: LinkStatus, reports: Reports, *, now_ms: int) -> LinkSt
     for item in status.partitions:
         if not item.parked or item.problem:
             positions.setdefault(item.topic, {})[str(item.partition)] = item.position
-    left = reports.left
+    left, refused = reports.left, reports.refused
     return replace(
         status,
         restarts=tuple(one for one in reports.restarts if one.run == run),
@@ -85,6 +85,7 @@ def with_reports(status: LinkStatus, reports: Reports, *, now_ms: int) -> LinkSt
         tail=reports.tail,
         standbys=tuple(one for one in reports.standbys if one.stands(now_ms)),
         comparison=reports.comparison,
+        refused_configuration=refused if refused is not None and refused.run == run else None,
     )
 
 

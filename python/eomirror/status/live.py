@@ -162,6 +162,7 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
         away=status.away,
         problem=status.problem,
         fix=status.fix,
+        refused_configuration=status.refused_configuration,
     )
 
 

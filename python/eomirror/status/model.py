@@ -20,6 +20,7 @@ from eomirror.records.reports import (
     DrillResult,
     GroupsLeft,
     LaneRestarts,
+    RefusedConfiguration,
     StandbyProcess,
     TailComparison,
     Verification,
@@ -390,6 +391,7 @@ class LinkStatus:
         foreign: Records behind the last one of the link in its copies, which no link in the other direction mirrors.
         awaited: Topics that `topics` gives by name and that the source lacks: mirrored when they appear.
         comparison: Last comparison of the target with the source in settings, ACL entries and quotas; None for none.
+        refused_configuration: Changed configuration file that the running mirror refuses; None for none.
     """
 
     link: str
@@ -430,6 +432,7 @@ class LinkStatus:
     foreign: tuple[ForeignTail, ...] = ()
     awaited: tuple[str, ...] = ()
     comparison: TargetComparison | None = None
+    refused_configuration: RefusedConfiguration | None = None
 
     @property
     def unread(self) -> bool:
@@ -464,6 +467,7 @@ _FORMS: Mapping[type, str] = {
     OffsetRange: "topic partition from=start to=end",
     OwnerStatus: "run host? pid? released? claimed_at? claim_age_seconds",
     Pause: "topics=pattern host at=timestamp",
+    RefusedConfiguration: "reason at=timestamp",
     StandbyProcess: "run host pid since",
     Stopped: "topic reason fix exit_code lane run at=timestamp",
     TargetComparison: "standing problems changed changed_at command at=timestamp",

@@ -16,7 +16,7 @@ an end that is unknown then is the goal.  A lag that is unknown has a reason.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -113,7 +113,7 @@ class Progress:
         self.phase = LinkPhase()
         self.stopped: dict[str, StoppedTopic] = {}
         self.pause: Pause | None = None
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: defaultdict[int, _Lane] = defaultdict(_Lane)
         self._work = WorkLedger()
         self._lane_of: dict[SourcePartition, int] = {}
         self._topics: dict[str, _Topic] = {}
@@ -130,11 +130,19 @@ class Progress:
 
     def assign(self, lane: int, source: SourcePartition, target_topic: str) -> None:
         """Records that a lane mirrors this partition."""
-        self._lane(lane)
+        self._lanes.setdefault(lane, _Lane())
         self._lane_of[source] = lane
         topic = self._topics.setdefault(source.topic, _Topic())
         topic.target, topic.drawn = target_topic, None
         topic.sources.add(source)
+
+    def release(self, topics: Collection[str]) -> None:
+        """Forgets topics that the link mirrors no more."""
+        for topic in topics:
+            self.stopped.pop(topic, None)
+            for source in self._topics.pop(topic, _Topic()).sources:
+                for known in (self._lane_of, self._positions, self._at_end):
+                    known.pop(source, None)
 
     def set_goals(
         self, goals: Mapping[SourcePartition, int], ends: Mapping[SourcePartition, int] | None = None
@@ -156,12 +164,12 @@ class Progress:
 
     def begin(self, lane: int, *, epoch: int, attempt: int) -> None:
         """Records the start of an attempt; its counters begin at 0."""
-        self._lane(lane).begin(epoch, attempt)
+        self._lanes[lane].begin(epoch, attempt)
 
     def set_lane_state(self, lane: int, state: str) -> None:
         """Sets the state of a lane that no worker runs."""
-        self._lane(lane).state = state
-        self._lane(lane).resting = state in _AT_REST
+        self._lanes[lane].state = state
+        self._lanes[lane].resting = state in _AT_REST
 
     def update(self, progress: LaneProgress, *, attempt: int, now: float) -> None:
         """
@@ -173,7 +181,7 @@ class Progress:
                 used.
             now: Monotonic seconds.
         """
-        lane = self._lane(progress.lane)
+        lane = self._lanes[progress.lane]
         self._work.update(progress, attempt=attempt)
         present = lane.mirrors(progress.epoch, attempt)
         for item in progress.partitions:
@@ -219,7 +227,7 @@ class Progress:
             failure: Reason of an early end; else empty.
             now: Monotonic seconds.
         """
-        lane = self._lane(report.lane)
+        lane = self._lanes[report.lane]
         if (report.epoch, report.attempt) == lane.attempt_id:
             lane.current = Counters(
                 transactions=max(report.transactions, lane.current.transactions),
@@ -243,7 +251,7 @@ class Progress:
 
     def fail_attempt(self, lane: int, failure: str) -> None:
         """Records an early end of an attempt; end offsets are unknown until the next attempt reports."""
-        failed = self._lane(lane)
+        failed = self._lanes[lane]
         failed.retries += 1
         failed.last_failure = failure
         failed.failed = True
@@ -272,7 +280,7 @@ class Progress:
 
     def committed(self, lane: int) -> bool:
         """Returns True if the lane's current attempt has committed a transaction."""
-        return self._lane(lane).current.transactions > 0
+        return self._lanes[lane].current.transactions > 0
 
     def snapshot(self, now: float) -> LinkSnapshot:
         """Returns the state of the link at ``now`` (monotonic seconds)."""
@@ -333,9 +341,6 @@ class Progress:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _lane(self, number: int) -> _Lane:
-        return self._lanes.setdefault(number, _Lane())
-
     def _reached(self, source: SourcePartition, goal: int) -> bool:
         if source.topic in self.stopped:
             return True
@@ -393,7 +398,7 @@ class Progress:
 
     def _partition(self, source: SourcePartition, number: int, now: float) -> PartitionStatus:
         known = self._positions.get(source)
-        lane, stop = self._lane(number), self.stopped.get(source.topic)
+        lane, stop = self._lanes[number], self.stopped.get(source.topic)
         shown = PartitionStatus(
             topic=source.topic,
             partition=source.partition,
@@ -430,7 +435,7 @@ class Progress:
 
     def _reason(self, number: int, now: float) -> str:
         """Returns the reason why the lag of a partition of this lane is unknown."""
-        lane = self._lane(number)
+        lane = self._lanes[number]
         if self.phase.state == "failed":
             return "the link has failed"
         if lane.failed:

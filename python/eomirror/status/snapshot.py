@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from eomirror.groups.followed_groups import GroupsSnapshot
     from eomirror.lane.spec import StoppedTopic
+    from eomirror.records.reports import RefusedConfiguration
     from eomirror.status.goals import GoalProgress
     from eomirror.status.model import LaneStatus, PartitionStatus
 
@@ -97,6 +98,7 @@ class LinkSnapshot:
         paused: Regular expression of the topics that its lanes hold; empty for none.
         spark_jobs: Attempts of lanes that Spark runs, each a job of its own.
         caught_up: True if the run ends, or has ended, because all goals were reached; the lag is the one that ended it.
+        refused_configuration: Changed configuration file that is refused; None for none.
         lag_unknown: Reason why ``lag_records`` is unknown, with the partitions; else empty.
     """
 
@@ -128,6 +130,7 @@ class LinkSnapshot:
     paused: str = ""
     spark_jobs: int = 0
     caught_up: bool = False
+    refused_configuration: RefusedConfiguration | None = None
     lag_unknown: str = ""
 
     @property
@@ -175,6 +178,7 @@ class LinkSnapshot:
             paused=Pause(topics=self.paused, host="", timestamp=0) if self.paused else None,
             problem=self.error or self.waiting or self.away,
             fix=self.fix,
+            refused_configuration=self.refused_configuration,
         )
 
     def lag_of(self, partitions: Sequence[PartitionStatus]) -> tuple[int | None, float | None]:

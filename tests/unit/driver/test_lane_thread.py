@@ -260,3 +260,35 @@ def test_a_lane_mirrors_the_topics_that_are_not_held(lane: LaneThread, host: Hos
 
     lane.hold(lambda topic: topic == "bad")
     assert host.told.empty(), "nothing changes"
+
+
+def test_a_lane_mirrors_a_topic_that_left_the_link_no_more(lane: LaneThread, host: Host) -> None:
+    """Between two transactions; when it comes back, the attempt that still has it is not told to add it."""
+    spec = host.begun.get(timeout=_SECONDS)
+    lane.release({"elsewhere"})
+    assert host.told.empty(), "nothing changes"
+
+    lane.release({"bad", "elsewhere"})
+    assert host.told.get(timeout=_SECONDS) == {
+        "lane": 1,
+        "type": "stop",
+        "reason": "reconfigure",
+        "to": "all",
+    }
+    greeting = lane.greeting(AttemptId("a->b", 1, spec.epoch, spec.attempt))
+    assert greeting == [{"type": "stop", "reason": "reconfigure"}]
+    lane.add([assigned("bad", 1)])
+    assert host.told.empty(), "it would have the partition twice"
+    host.endings.put(Ending.STOPPED)
+    second = host.begun.get(timeout=_SECONDS)
+    assert [item.source.topic for item in second.partitions] == ["good", "bad"]
+
+
+def test_settings_that_no_lane_reads_begin_no_attempt(lane: LaneThread, host: Host) -> None:
+    """Later attempts have them, with what a lane reads of its own link."""
+    first = host.begun.get(timeout=_SECONDS)
+    lane.reconfigure(Link(name="a->b", source="a", target="b", topics=("x", "y"), lanes=7))
+    assert host.told.empty()
+    host.endings.put(Ending.EPOCH)
+    second = host.begun.get(timeout=_SECONDS)
+    assert (second.link.topics, second.link.lanes) == (("x", "y"), first.link.lanes)

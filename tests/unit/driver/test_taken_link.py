@@ -43,7 +43,7 @@ class Rig:
         self.stops = StopRecords(self.spec, PlayedClock(100.0))
         sessions: Any = SimpleNamespace(close=lambda: None)
         tools: Any = SimpleNamespace(wants_goals=False, copies=Copies())
-        self.taken = TakenLink(self.spec, sessions, lambda: self, lambda _: self, tools)  # type: ignore[arg-type, return-value]
+        self.taken = TakenLink(self.spec, sessions, lambda _: self, lambda _: self, tools)  # type: ignore[arg-type, return-value]
         self.taken.take(bool, lambda _: None)
 
     # as discovery

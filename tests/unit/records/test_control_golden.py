@@ -44,6 +44,7 @@ from eomirror.records.reports import (
     DrillResult,
     GroupsLeft,
     LaneRestarts,
+    RefusedConfiguration,
     Reports,
     StandbyProcess,
     TailComparison,
@@ -369,6 +370,12 @@ GOLDEN: list[tuple[Any, bytes, bytes, str | None]] = [
         " FILE"),
     ),
     (
+        RefusedConfiguration(reason="links[0].lanes: 0 is too small", run="r", timestamp=7),
+        b'{"kind":"refused-configuration"}',
+        b'{"v":1,"reason":"links[0].lanes: 0 is too small","run":"r","timestamp":7}',
+        "the changed configuration is refused: links[0].lanes: 0 is too small",
+    ),
+    (
         StandbyProcess(run="r", host="h", pid=7, since=6, interval_ms=10_000, timestamp=9),
         b'{"kind":"standby","run":"r"}',
         b'{"v":1,"host":"h","pid":7,"since":6,"interval_ms":10000,"timestamp":9}',
@@ -554,7 +561,7 @@ def read(key: bytes, value: bytes) -> Any:
     singles = (view.generation, view.claim, view.handed_over, view.pause, view.recreation, view.copy_back)
     informative = (
         *reports.restarts, *reports.verifications, *reports.standbys, reports.drill, reports.tail, reports.left,
-        *reports.own, reports.comparison,
+        *reports.own, reports.comparison, reports.refused,
     )  # fmt: skip
     found = [
         each
