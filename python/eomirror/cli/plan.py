@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eomirror.config.rights import NeededRight
     from eomirror.errors import MirrorError
     from eomirror.kafka.session import LinkSessions
+    from eomirror.registry.diff import RegistryPlan
     from eomirror.topics.diff import Change
     from eomirror.topics.discovery import Discovery
     from eomirror.topics.entries import EntryChange
@@ -35,6 +36,7 @@ __all__ = ["Planned", "change_row", "draw_stands", "plan", "planned", "stands"]
 _TOPICS_SHOWN = 30
 _DIFFERS = 3
 _ACTIONS = {"+": "add", "~": "change", "-": "delete", "=": "leave"}
+_SCHEMAS_SHOWN = 40
 
 
 @click.command(epilog="Example: eomirror plan mirror.yaml -o json")
@@ -61,7 +63,9 @@ def plan(
     and copies whose topic is gone on the source.  What another hand has made on the target stays.
 
     Also lets the brokers validate names and settings, and names all rights that `run`, `verify` and the failover
-    commands lack.  Creates and changes nothing.  A link that cannot run is shown with the reason, beside the others.
+    commands lack.  With `schemas`, also compares both registries: + registers, ~ changes, - deletes, ! is a conflict of
+    ids or versions, which is left alone.  Creates and changes nothing.  A link that cannot run is shown with the
+    reason, beside the others.
     --acls prints the least rights that the links need, for an administrator to run, and does not connect.
 
     A topic that the link mirrors and that CONFIG no longer takes has a line with a minus.  Of the others it says how
@@ -80,8 +84,10 @@ def plan(
         return _print_rights(needed_rights(loaded, chosen, principal=principal), output)
     unused = loaded.unused_clusters
     plans = list(planned(loaded, chosen, lambda discovery, _: discovery.plan(), copy=True))
+    schemas = {link.name: _schemas(link) for link in chosen if link.schemas is not None}
     structured = [
-        _problem(link, found) if isinstance(found, MirrorError) else _structured(link, found)
+        (_problem(link, found) if isinstance(found, MirrorError) else _structured(link, found))
+        | ({"schemas": schemas[link.name].as_dict()} if link.name in schemas else {})
         for link, found in plans
     ]
 
@@ -97,6 +103,8 @@ def plan(
             else:
                 _draw(link, found.plan, found.copy, settings=settings)
                 draw_stands(found)
+            if link.name in schemas:
+                _draw_schemas(schemas[link.name])
         for alias in unused:
             stdout_console().print(f"note: no link uses cluster {escape(alias)}")
 
@@ -165,6 +173,37 @@ def _plan_of(
         lacking = refuse_missing_rights(config, link, sessions)
         found = ask(link_discovery(link, *sessions, clusters=config.clusters), sessions)
         return Planned(found, planned_copy(link, found, sessions) if copy else None, lacking)
+
+
+def _schemas(link: Link) -> RegistryPlan | MirrorError:
+    """Returns what a run would change in the target's schema registry, or the error of a registry."""
+    from eomirror.errors import RegistryError
+    from eomirror.registry.diff import RegistryPlan
+    from eomirror.registry.mirror import planned_schemas
+
+    try:
+        return planned_schemas(link) or RegistryPlan()
+    except RegistryError as error:
+        return error
+
+
+def _draw_schemas(found: RegistryPlan | MirrorError) -> None:
+    """Draws what a run would change in the target's schema registry: + ~ -, and ! for a conflict."""
+    from eomirror.errors import MirrorError
+
+    console = stdout_console()
+    if isinstance(found, MirrorError):
+        console.print(f"schemas: [red]not known[/]: {escape(str(found))}", highlight=False)
+        return
+    console.print(
+        f"schemas: {len(found.operations)} changes, {len(found.conflicts)} conflicts", highlight=False
+    )
+    for line in found.lines[:_SCHEMAS_SHOWN]:
+        console.print(escape(line), highlight=False, soft_wrap=True)
+    if (more := len(found.lines) - _SCHEMAS_SHOWN) > 0:
+        console.print(f"... {more} more: -o json")
+    for fix in dict.fromkeys(one.fix for one in found.conflicts):
+        console.print(escape(f"  fix: {fix}"), highlight=False, soft_wrap=True)
 
 
 def _print_rights(needed: Sequence[NeededRight], output: str | None) -> int:

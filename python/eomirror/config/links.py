@@ -58,6 +58,7 @@ def check_links(
         checker.deletions(link)
         checker.placement(link)
         checker.transform(link)
+        checker.schemas(link)
         checker.names(link)
         checker.covered(link)
     _twice(links, nodes, faults)
@@ -79,6 +80,7 @@ def check_links(
     ]
     _one_way(checked, nodes, faults)
     _without_header(checked, nodes, faults)
+    _separate_copies(checked, nodes, faults)
     _placed_alike(checked, nodes, faults)
     _moved_groups(checked, nodes, faults)
     _mixed_copies(checked, nodes, faults)
@@ -268,6 +270,17 @@ class _Checker:
                     f"leave {key} out; or write rules in place of the query",
                 )
 
+    def schemas(self, link: Link) -> None:
+        """Warns of a link that mirrors the topic of a registry as well."""
+        if link.schemas is not None and link.topics and link.mirrors("_schemas"):
+            self._faults.warn(
+                f"{self._path}.schemas",
+                "`topics` matches _schemas as well, the topic of a registry: its copy serves no registry that takes "
+                "registrations",
+                "exclude: [_schemas]",
+                self._node.line_of("schemas"),
+            )
+
     def names(self, link: Link) -> None:
         """Checks that the link's own topics have legal names."""
         names = LinkNames(link.state_name)
@@ -317,6 +330,23 @@ def _without_header(links: Sequence[Link], nodes: Sequence[Map], faults: Faults)
                 "choose target names that no link mirrors back, with provenance: auto; or remove the transform",
                 node.line_of("transform"),
             )
+
+
+def _separate_copies(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
+    """Checks that no two links mirror the same subjects into one context: each would delete the other's."""
+    for number, link in enumerate(links):
+        for before in links[:number]:
+            one, other = link.schemas, before.schemas
+            if one is None or other is None or not set(one.target.urls) & set(other.target.urls):
+                continue
+            if (one.context, one.subjects, one.exclude) == (other.context, other.subjects, other.exclude):
+                faults.add(
+                    f"links[{number}].schemas",
+                    f"{before.name} mirrors the same subjects into the same context of the same registry",
+                    "give each link a `context` of its own, or different `subjects`",
+                    nodes[number].line_of("schemas"),
+                )
+                break
 
 
 def _placed_alike(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:

@@ -46,6 +46,7 @@ from eomirror.records.reports import (
     LaneRestarts,
     RefusedConfiguration,
     Reports,
+    SchemasMirrored,
     StandbyProcess,
     TailComparison,
     Verification,
@@ -305,6 +306,18 @@ GOLDEN: list[tuple[Any, bytes, bytes, str | None]] = [
         GroupsLeft(groups={"g": "a consumer is there", "f": "why"}, count=3, run="r", timestamp=9),
         b'{"kind":"groups-left"}',
         b'{"v":1,"groups":{"g":"a consumer is there","f":"why"},"count":3,"run":"r","timestamp":9}',
+        None,
+    ),
+    (
+        SchemasMirrored(
+            state="conflict", subjects=3, versions=7, pending=0, conflicts=1, kept=2, problem="an id", fix="a context",
+            equal_at=8, run="r", timestamp=9,
+        ),
+        b'{"kind":"schemas"}',
+        (
+            b'{"v":1,"state":"conflict","subjects":3,"versions":7,"pending":0,"conflicts":1,"kept":2,"problem":"an id",'
+            b'"fix":"a context","equal_at":8,"run":"r","timestamp":9}'
+        ),
         None,
     ),
     (

@@ -1,0 +1,98 @@
+"""
+Apicurio Registry: a registry of other people, with a layer of Confluent's API (`/apis/ccompat/v7`).
+
+Its archive comes from Maven Central, or from the repository that DEFAULT_ARTIFACT_REPOSITORY names, and is pinned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tarfile
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from eomirror.jvm import cache_folder, find_java
+from eomirror.localkafka.ports import free_ports
+from support.traffic.records import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["apicurio"]
+
+_VERSION = "3.3.3"
+_SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
+_PATH = f"io/apicurio/apicurio-registry-app/{_VERSION}/apicurio-registry-app-{_VERSION}-all.tar.gz"
+_START_SECONDS = 120.0
+
+
+def _folder() -> Path:
+    """Returns the unpacked archive; fetches it once."""
+    folder = cache_folder() / f"apicurio-{_VERSION}-{_SHA256[:8]}"
+    if folder.is_dir():
+        return folder
+    part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    root = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY", "https://repo1.maven.org/maven2").rstrip("/")
+    archive = part / "archive.tar.gz"
+    with urllib.request.urlopen(f"{root}/{_PATH}", timeout=60) as answer, archive.open("wb") as file:  # noqa: S310  https
+        shutil.copyfileobj(answer, file)
+    with archive.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    assert found == _SHA256, f"{_PATH} is not the pinned archive: sha256 {found}"
+    with tarfile.open(archive) as packed:
+        packed.extractall(part, filter="data")
+    archive.unlink()
+    try:
+        part.rename(folder)
+    except OSError:
+        # another process was faster
+        shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
+@contextmanager
+def apicurio(work: Path) -> Iterator[str]:
+    """
+    Runs it while the block runs; yields the address of its Confluent layer.
+
+    Args:
+        work: Folder for its log.
+    """
+    folder = _folder()
+    (port, management) = free_ports(2)
+    command = [
+        *(str(find_java()), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-Duser.home=" + str(work)),
+        *(f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1"),
+        *(f"-Dquarkus.management.port={management}", "-Dquarkus.management.host=127.0.0.1"),
+        # as Confluent's: an id for each content, and deletions in two steps
+        "-Dapicurio.rest.deletion.artifact-version.enabled=true",
+        "-Dapicurio.rest.deletion.artifact.enabled=true",
+        *("-jar", str(folder / "quarkus-run.jar")),
+    ]
+    log = work / "apicurio.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=work)
+    address = f"http://127.0.0.1:{port}/apis/ccompat/v7"
+
+    def ready() -> bool:
+        assert process.poll() is None, log.read_text()[-2000:]
+        try:
+            with urllib.request.urlopen(f"{address}/subjects", timeout=5) as answer:  # noqa: S310  of this machine
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    try:
+        wait_for(ready, _START_SECONDS)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(30)

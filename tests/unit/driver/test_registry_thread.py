@@ -1,0 +1,123 @@
+"""The thread that mirrors registries: what it records, what a run waits for, and what stops it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror.config import load_config
+from eomirror.driver.background import Background
+from eomirror.driver.registry_thread import RegistryThread
+from eomirror.records.control_record import ControlEntry
+from eomirror.records.reports import decode_reports
+from support.clusters.schema_registry import SchemaRegistry
+from support.fakes.clocks import PlayedClock
+from support.traffic.records import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Link:
+    """A link that nothing happens to."""
+
+    name = "east->west"
+    patient = True
+
+    def fail(self, error: BaseException, *, everything: bool = False) -> None:
+        raise AssertionError(f"{error} {everything}")
+
+
+@pytest.fixture
+def registries() -> Iterator[tuple[SchemaRegistry, SchemaRegistry]]:
+    made = SchemaRegistry(), SchemaRegistry()
+    yield made
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def over() -> Iterator[threading.Event]:
+    """Ends what a test began."""
+    made = threading.Event()
+    yield made
+    made.set()
+
+
+def thread(over: threading.Event, clock: PlayedClock, **schemas: Any) -> RegistryThread:
+    """It, not started."""
+    loaded = load_config(
+        {
+            "clusters": {alias: {"bootstrap.servers": "127.0.0.1:1"} for alias in ("east", "west")},
+            "links": [{"source": "east", "target": "west", "topics": ["a"], **schemas}],
+        }
+    )
+    spec: Any = type("Spec", (), {"link": loaded.links[0], "run": "r"})
+    return RegistryThread(Background(Link(), over), spec, over=over, clock=clock)  # type: ignore[arg-type]
+
+
+def test_a_run_waits_for_a_round_and_records_its_state(
+    registries: tuple[SchemaRegistry, SchemaRegistry], over: threading.Event
+) -> None:
+    """One record at each change, one event at each change of the state, and the age once a minute."""
+    source, target = registries
+    source.add("a", '"int"')
+    clock = PlayedClock(1000.0)
+    made = thread(over, clock, schemas={"source": source.url, "target": target.url})
+    written: list[Any] = []
+
+    def commit(records: Sequence[Any]) -> None:
+        written.extend(records)
+
+    made.write(commit)
+    assert written == []
+    assert not made.settled()
+    made.start()
+    wait_for(made.settled)
+    assert target.shown() == source.shown()
+    status = made.status()
+    assert status is not None
+    assert (status.state, status.subjects, status.age_seconds) == ("mirrored", 1, 0.0)
+
+    def fails(_: Sequence[Any]) -> None:
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        made.write(fails)
+    for _ in range(3):
+        made.write(commit)
+    assert [ControlEntry.of(one.key, one.value).kind for one in written] == ["schemas", "event"]
+    recorded = decode_reports([(written[0].key, written[0].value)]).schemas
+    assert recorded is not None
+    assert (recorded.state, recorded.run, recorded.equal_at) == ("mirrored", "r", 1_000_000)
+    clock.sleep(61)
+    made.write(commit)
+    assert [ControlEntry.of(one.key, one.value).kind for one in written[2:]] == ["schemas"]
+
+
+def test_a_link_without_registries_waits_for_nothing(over: threading.Event) -> None:
+    """It starts no thread, and has no state."""
+    made = thread(over, PlayedClock())
+    made.start()
+    assert made.settled()
+    assert made.status() is None
+    made.write(lambda records: None if not records else pytest.fail(str(records)))
+
+
+def test_files_that_cannot_be_read_are_a_state(over: threading.Event) -> None:
+    """An operator replaces them while the mirror runs."""
+    ends = {
+        "source": {"url": "https://127.0.0.1:1", "ssl.ca.location": "/nowhere/ca.pem"},
+        "target": "http://127.0.0.1:2",
+    }
+    made = thread(over, PlayedClock(), schemas=ends)
+    made.start()
+
+    def away() -> bool:
+        status = made.status()
+        return status is not None and status.state == "away" and "certificate files" in status.problem
+
+    wait_for(away)
+    assert not made.settled()
