@@ -490,6 +490,7 @@ class _SectionReader:
                     f"write the value here, or set it with -s {place.path}=VALUE",
                 )
                 continue
+            parsed: Any
             if name == "schemas":
                 parsed = parse_schemas(place, lambda place, text: resolve(place, text, self._environ))
             else:

@@ -76,8 +76,9 @@ def _secrets_of_links(root: Map) -> Iterator[tuple[str, int]]:
     ]
     for path, node in (*places, ("defaults", root.entries.get("defaults"))):
         schemas = node.entries.get("schemas") if isinstance(node, Map) else None
-        for end in ("source", "target") if isinstance(schemas, Map) else ():
-            registry = schemas.entries.get(end)
+        registries = schemas.entries if isinstance(schemas, Map) else {}
+        for end in ("source", "target"):
+            registry = registries.get(end)
             if isinstance(registry, Map):
                 yield from _secrets(registry, f"{path}.schemas.{end}")
         rules = node.entries.get("transform") if isinstance(node, Map) else None
