@@ -14,15 +14,17 @@ import tarfile
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eomirror.jvm import cache_folder, find_java
+import pytest
+
+from eomirror.jvm import cache_folder, find_java, java_major
 from eomirror.localkafka.ports import free_ports
 from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 __all__ = ["apicurio"]
 
@@ -30,6 +32,16 @@ _VERSION = "3.3.3"
 _SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
 _PATH = f"io/apicurio/apicurio-registry-app/{_VERSION}/apicurio-registry-app-{_VERSION}-all.tar.gz"
 _START_SECONDS = 120.0
+_LEAST_JAVA = 21
+
+
+def _java() -> Path:
+    """Returns a Java that runs it, which may be another one than that of the brokers; skips the test without one."""
+    for place in (find_java(), *sorted(Path("/usr/lib/jvm").glob("*/bin/java"))):
+        told = subprocess.run([str(place), "-version"], capture_output=True, text=True, check=False).stderr
+        if java_major(told) >= _LEAST_JAVA:
+            return place
+    pytest.skip(f"Apicurio {_VERSION} needs Java {_LEAST_JAVA}")
 
 
 def _folder() -> Path:
@@ -69,7 +81,7 @@ def apicurio(work: Path) -> Iterator[str]:
     folder = _folder()
     (port, management) = free_ports(2)
     command = [
-        *(str(find_java()), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-Duser.home=" + str(work)),
+        *(str(_java()), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-Duser.home=" + str(work)),
         *(f"-Dquarkus.http.port={port}", "-Dquarkus.http.host=127.0.0.1"),
         *(f"-Dquarkus.management.port={management}", "-Dquarkus.management.host=127.0.0.1"),
         # as Confluent's: an id for each content, and deletions in two steps

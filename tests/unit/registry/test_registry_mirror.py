@@ -125,8 +125,8 @@ def test_a_target_that_keeps_no_ids_is_refused_by_name(
 ) -> None:
     """It answers 200; what it answers when it is asked decides.  Nothing is left behind, and nothing repeated."""
     target.add("other", '"bytes"')
-    target.add("other", '"float"')
-    source.add("b", '"long"')
+    for text in ('"long"', '"float"', '"double"'):
+        source.add("b", text)
     source.add("a", '"int"')
     target.keeps_ids = False
     with closing(mirror(source, target, subjects=("a",))) as one:
