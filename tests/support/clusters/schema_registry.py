@@ -329,6 +329,9 @@ class SchemaRegistry(ThreadingHTTPServer):
 
 class _Answerer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # an answer in two packets would wait 40 ms for an acknowledgement of the first
+    disable_nagle_algorithm = True
+    wbufsize = -1
     server: SchemaRegistry
 
     def _do(self) -> None:
