@@ -199,6 +199,12 @@ TEXTS = [
 ]
 
 
+def is_referred_to(source: SchemaRegistry, subject: str) -> bool:
+    """Whether any version refers to a subject, soft-deleted ones included."""
+    bodies = (one.body for versions in source._store.versions.values() for one in versions.values())
+    return any(each["subject"] == subject for body in bodies for each in body.get("references", ()))
+
+
 def change(source: SchemaRegistry, rng: random.Random) -> str:
     """Does something that applications do; returns it in words."""
     subject = rng.choice("abcdef")
@@ -208,12 +214,7 @@ def change(source: SchemaRegistry, rng: random.Random) -> str:
         ["add"] * 5
         + ["refer", "refer", "delete", "delete", "purge", "purge", "drop", "level", "unlevel", "default"]
     )
-    if action in ("purge", "drop") and any(
-        each["subject"] == subject
-        for versions in source._store.versions.values()
-        for one in versions.values()
-        for each in one.body.get("references", ())
-    ):
+    if action in ("purge", "drop") and is_referred_to(source, subject):
         # a soft-deleted version would refer to what does not exist: no registry takes it
         return f"no {action} {subject}"
     try:
