@@ -73,7 +73,7 @@ class RegistryEndpoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaMirror:
     """
-    What is mirrored between two registries.
+    Subjects that are mirrored between two registries, and how.
 
     Attributes:
         source: Registry of the source.

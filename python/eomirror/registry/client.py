@@ -43,6 +43,8 @@ class RegistryClient:
     """
     Client of one context of a registry.  Thread-safe.
 
+    Reason for its size: one method for each request.
+
     Args:
         endpoint: The registry.
         name: Name for messages, such as ``schema registry of east``.

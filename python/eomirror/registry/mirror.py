@@ -71,9 +71,9 @@ class SchemasSnapshot:
 
 
 @dataclass(slots=True)
-class _Known:
+class _LastRead:
     """
-    What was read before.
+    State that was read before.
 
     Attributes:
         state: State of the subjects.
@@ -121,8 +121,8 @@ class RegistryMirror:
         self._name = name
         self._stopped = stopped
         self._filter = topic_filter(settings.subjects, settings.exclude)
-        self._was = _Known()
-        self._there = _Known()
+        self._was = _LastRead()
+        self._there = _LastRead()
         self._mirrored: set[str] = set()
         self._snapshot = SchemasSnapshot()
 

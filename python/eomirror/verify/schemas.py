@@ -54,7 +54,7 @@ def schema_ids(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaIdVerdict:
     """
-    What one id of copied records stands for.
+    Comparison of one id of copied records at both registries.
 
     Attributes:
         schema_id: The id, or the GUID.

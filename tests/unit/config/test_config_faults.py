@@ -90,7 +90,7 @@ LINK_CASES = [
         "has no colon",
     ),
     (
-        "topics: [a], schemas: {source: {url: 'http://a', bearer.auth.client.id: x}, target: 'http://b'}",
+        "topics: [a], schemas: {source: {url: 'http://a', bearer.auth.client.id: x, bearer.auth.client.secret: y}, target: 'http://b'}",
         "schemas.source",
         "issuer.endpoint.url is missing",
     ),
@@ -100,9 +100,9 @@ LINK_CASES = [
         "belong together",
     ),
     (
-        "topics: [a], schemas: {source: {url: 'http://a', bearer.auth.token: t, basic.auth.user.info: 'a:b'}}",
+        "topics: [a], schemas: {source: {url: 'h://a'}, target: 'http://b'}",
         "schemas.source",
-        "two logins",
+        "no address",
     ),
     (
         "topics: [a], schemas: {source: {url: 'http://a', bearer.auth.token: '${env:NOT_SET}'}, target: 'http://b'}",
