@@ -78,7 +78,7 @@ def test_it_serves_as_a_source(stranger: str, ours: SchemaRegistry) -> None:
         register(stranger, "orders-value", schema=record("a")),
         register(stranger, "orders-value", schema=record("a", "b")),
     ]
-    ids.append(register(stranger, "other", schema='{"type": "object"}', schemaType="JSON"))
+    ids.append(register(stranger, "other", schema=record("other")))
     with closing(mirror(stranger, ours.url, subjects=("orders-value", "other"))) as one:
         found = one.round()
         assert (found.state, found.subjects, found.versions) == ("mirrored", 2, 3), found
@@ -92,7 +92,8 @@ def test_it_is_refused_as_a_target(stranger: str, ours: SchemaRegistry) -> None:
     register(stranger, "first", schema='"int"')
     ours.add("before", '"long"')
     for number in range(70):
-        ours.add("mine", record(f"f{number}"))
+        ours.add("before", record(f"f{number}"))
+    ours.add("mine", record("mine"))
     with closing(mirror(ours.url, stranger, subjects=("mine",))) as one:
         found = one.round()
         assert found.state == "refused", found

@@ -574,7 +574,7 @@ def read(key: bytes, value: bytes) -> Any:
     singles = (view.generation, view.claim, view.handed_over, view.pause, view.recreation, view.copy_back)
     informative = (
         *reports.restarts, *reports.verifications, *reports.standbys, reports.drill, reports.tail, reports.left,
-        *reports.own, reports.comparison, reports.refused,
+        *reports.own, reports.comparison, reports.refused, reports.schemas,
     )  # fmt: skip
     found = [
         each
