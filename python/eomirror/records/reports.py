@@ -160,8 +160,8 @@ class SchemasMirrored(SingleRecord):
     pending: int
     conflicts: int
     kept: int
-    problem: Excerpt = ""
-    fix: Excerpt = ""
+    problem: Excerpt
+    fix: Excerpt
     equal_at: int
     run: str
     timestamp: int
