@@ -90,8 +90,10 @@ LINK_CASES = [
         "has no colon",
     ),
     (
-        "topics: [a], schemas: {source: {url: 'http://a', "
-        + "bearer.auth.client.id: x, bearer.auth.client.secret: y}, target: 'http://b'}",
+        (
+            "topics: [a], schemas: {source: {url: 'http://a', "
+            "bearer.auth.client.id: x, bearer.auth.client.secret: y}, target: 'http://b'}"
+        ),
         "schemas.source",
         "issuer.endpoint.url is missing",
     ),
