@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from eomirror.config.model import Cluster, Link
     from eomirror.config.nodes import Faults, Map
+    from eomirror.config.schemas import SchemaMirror
 
 __all__ = ["check_links"]
 
@@ -333,20 +334,48 @@ def _without_header(links: Sequence[Link], nodes: Sequence[Map], faults: Faults)
 
 
 def _separate_copies(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
-    """Checks that no two links mirror the same subjects into one context: each would delete the other's."""
+    """Checks that no link deletes subjects that another one mirrors, and that none come back to their source."""
     for number, link in enumerate(links):
+        one = link.schemas
+        if one is None:
+            continue
+        path, line = f"links[{number}].schemas", nodes[number].line_of("schemas")
         for before in links[:number]:
-            one, other = link.schemas, before.schemas
-            if one is None or other is None or not set(one.target.urls) & set(other.target.urls):
+            other = before.schemas
+            if other is None or one.context != other.context:
                 continue
-            if (one.context, one.subjects, one.exclude) == (other.context, other.subjects, other.exclude):
+            same = (one.subjects, one.exclude) == (other.subjects, other.exclude)
+            deletes = "delete" in (one.deletions, other.deletions)
+            if set(one.target.urls) & set(other.target.urls) and (same or deletes):
                 faults.add(
-                    f"links[{number}].schemas",
-                    f"{before.name} mirrors the same subjects into the same context of the same registry",
-                    "give each link a `context` of its own, or different `subjects`",
-                    nodes[number].line_of("schemas"),
+                    path,
+                    f"{before.name} mirrors {'the same ' if same else ''}subjects into the same context of the same "
+                    "registry"
+                    + ("" if same else ", and `deletions: delete` would delete what the other one mirrors"),
+                    "give each link a `context` of its own"
+                    + (", or different `subjects`" if same else ", or write deletions: report in both"),
+                    line,
                 )
                 break
+        if _come_back(one, [each.schemas for each in links[: number + 1] if each.schemas is not None]):
+            faults.add(
+                path,
+                f"subjects of {link.source} come back to its registry, where applications could not register any more",
+                "give each direction a `context`, such as the name of its source",
+                line,
+            )
+
+
+def _come_back(first: SchemaMirror, mirrors: Sequence[SchemaMirror]) -> bool:
+    """Returns True if copies in the default context come back to the source of ``first``."""
+    if first.context:
+        return False
+    reached: set[str] = set(first.target.urls)
+    for _ in mirrors:
+        for each in mirrors:
+            if not each.context and reached & set(each.source.urls):
+                reached |= set(each.target.urls)
+    return bool(reached & set(first.source.urls))
 
 
 def _placed_alike(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:

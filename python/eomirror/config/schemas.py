@@ -187,6 +187,9 @@ def _endpoint(place: Place, resolved: Resolve) -> RegistryEndpoint:
         if not filled or re.search(r"[\0\r\n]", filled):
             inner.refuse("the value is empty, or has more than one line", "correct it")
             continue
+        if key.startswith("bearer.auth.") and not filled.isascii():
+            inner.refuse("the value has characters that no header of HTTP can carry", "correct it")
+            continue
         found[key] = Secret(filled, text if has_reference(text) else "") if is_secret_key(key) else filled
     endpoint = RegistryEndpoint(tuple(found.items()))
     _check_urls(place, endpoint)
@@ -209,6 +212,12 @@ def _check_urls(place: Place, endpoint: RegistryEndpoint) -> None:
             elif parts.username is not None or parts.password is not None:
                 place.refuse(
                     f"{key} contains a login", "write basic.auth.user.info: ${env:NAME}, and no login in url"
+                )
+            elif key == "url" and (parts.query or parts.fragment or "/contexts/" in f"{parts.path}/"):
+                place.refuse(
+                    "url is the address of more than a registry",
+                    "leave out contexts, parameters and anchors: the default context of the source is mirrored, into "
+                    "`context` of the target",
                 )
 
 

@@ -80,6 +80,21 @@ LINK_CASES = [
     ),
     ("topics: [a], schemas: {source: 'http://a', target: 'http://a'}", "schemas", "the same registry"),
     (
+        "topics: [a], schemas: {source: 'http://a', target: 'http://b/contexts/.east'}",
+        "schemas.target",
+        "more than a registry",
+    ),
+    (
+        "topics: [a], schemas: {source: 'http://a?token=x', target: 'http://b'}",
+        "schemas.source",
+        "more than a registry",
+    ),
+    (
+        "topics: [a], schemas: {source: {url: 'http://a', bearer.auth.token: 'é'}, target: 'http://b'}",
+        "schemas.source.bearer.auth.token",
+        "no header of HTTP",
+    ),
+    (
         "topics: [a], schemas: {source: 'http://a', target: 'http://b', context: 'a:b'}",
         "schemas.context",
         "not the name of a context",

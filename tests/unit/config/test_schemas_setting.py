@@ -118,3 +118,48 @@ def test_a_topic_of_a_registry_beside_its_api_is_warned_of() -> None:
     (warning,) = links("a b .*")
     assert "_schemas" in warning
     assert links("a b orders") == []
+
+
+def mirrors(*ways: tuple[str, str, dict[str, object]]) -> list[str]:
+    """Faults of links between registries, each with a registry for its alias."""
+    ports = {one: n for n, one in enumerate("abc", 1)}
+    found = inspect_config(
+        {
+            "clusters": {one: {"bootstrap.servers": f"127.0.0.1:{n}"} for one, n in ports.items()},
+            "links": [
+                {
+                    "source": one,
+                    "target": two,
+                    "topics": [f"orders{n}"],
+                    "schemas": {
+                        "source": f"http://127.0.0.1:{ports[one]}",
+                        "target": f"http://127.0.0.1:{ports[two]}",
+                        **more,
+                    },
+                }
+                for n, (one, two, more) in enumerate(ways)
+            ],
+        }
+    )
+    return [str(one) for one in found.faults]
+
+
+def test_subjects_do_not_come_back_to_their_source() -> None:
+    """A mirror would set the mode IMPORT where the applications of the source register; contexts keep them apart."""
+    (fault,) = mirrors(("a", "b", {}), ("b", "a", {}))
+    assert "links[1].schemas" in fault
+    assert "come back" in fault
+    (fault,) = mirrors(("a", "b", {}), ("b", "c", {}), ("c", "a", {}))
+    assert "links[2].schemas" in fault
+    assert mirrors(("a", "b", {}), ("b", "c", {})) == []
+    assert mirrors(("a", "b", {"context": "a"}), ("b", "a", {"context": "b"})) == []
+    assert mirrors(("a", "b", {}), ("b", "a", {"context": "b"})) == []
+
+
+def test_a_link_that_deletes_shares_no_context() -> None:
+    """Other patterns may match the same subjects, and what one link mirrors is deleted by the other."""
+    shared: dict[str, object] = {"subjects": ["x.*"], "deletions": "delete"}
+    (fault,) = mirrors(("a", "c", {}), ("b", "c", shared))
+    assert "deletions: delete" in fault
+    assert mirrors(("a", "c", {}), ("b", "c", {"subjects": ["x.*"]})) == []
+    assert mirrors(("a", "c", {"context": "a"}), ("b", "c", shared)) == []
