@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import ssl
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RegistryClient"]
 
+Entry = TypeVar("Entry", str, int)
+
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 _CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0
 _REPEATED = (429, 502, 503, 504)
@@ -35,6 +38,10 @@ _MOST_TEXT = 200
 # share of a token's life after which the next one is fetched
 _TOKEN_SHARE = 0.8
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _REFUSED = 401, 403, 404, 400
+# no registry has shorter pages; of a list that is shorter, no next page is asked for
+_FULL_PAGE = 100
+# what a header can carry
+_TOKEN = re.compile(r"[\x21-\x7e]+")
 # a path that is none of a registry's is answered by 404 as well, and must not pass for a subject that does not exist
 _NO_CODE = 10_000
 
@@ -81,18 +88,14 @@ class RegistryClient:
     def subjects(self, *, deleted: bool = False) -> list[str]:
         """Returns the subjects of the context; with ``deleted``, also those whose versions are all soft-deleted."""
         prefix = prefix_of(self._context)
-        found = self._request("GET", "/subjects", subjectPrefix=prefix or None, deleted=deleted or None)
-        names = [unqualified(str(each), self._context) for each in self._list(found, "/subjects")]
+        found = self._listed("/subjects", str, subjectPrefix=prefix or None, deleted=deleted or None)
+        names = [unqualified(each, self._context) for each in found]
         return sorted(name for name in names if name)
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[int]:
         """Returns the numbers of the versions of a subject; none if it does not exist."""
         path = f"/subjects/{self._quoted(subject)}/versions"
-        found = self._request("GET", path, missing=[], deleted=deleted or None)
-        numbers = self._list(found, path)
-        if not all(isinstance(each, int) for each in numbers):
-            raise self._unreadable(path)
-        return sorted(numbers)
+        return sorted(self._listed(path, int, missing=[], deleted=deleted or None))
 
     def version(self, subject: str, number: int) -> tuple[int, SchemaContent] | None:
         """Returns id and content of a version, also of a soft-deleted one; None if it does not exist."""
@@ -121,7 +124,9 @@ class RegistryClient:
     def level(self, subject: str = "", *, effective: bool = False) -> str | None:
         """Returns the compatibility level of a subject, or of the context without one; None if it has none."""
         found = self._setting("config", subject, effective=effective)
-        return None if found is None else str(found.get("compatibilityLevel") or found.get("compatibility"))
+        level = None if found is None else found.get("compatibilityLevel") or found.get("compatibility")
+        # a configuration may have other fields only
+        return None if level is None else str(level)
 
     def mode(self, subject: str = "", *, effective: bool = False) -> str | None:
         """Returns the mode of a subject, or of the context without one; None if it has none."""
@@ -181,10 +186,18 @@ class RegistryClient:
         except (TypeError, ValueError, AttributeError) as error:
             raise self._unreadable(path) from error
 
-    def _list(self, found: Any, path: str) -> list[Any]:
-        if not isinstance(found, list):
-            raise self._unreadable(path)
-        return found
+    def _listed(self, path: str, kind: type[Entry], *, missing: Any = ..., **query: Any) -> list[Entry]:
+        """Returns a whole list, page by page: a registry answers 20,000 entries at once, or as its operator set it."""
+        found: dict[Entry, None] = {}
+        while True:
+            page = self._request("GET", path, missing=missing, offset=len(found) or None, **query)
+            if not isinstance(page, list) or not all(isinstance(each, kind) for each in page):
+                raise self._unreadable(path)
+            before = len(found)
+            found |= dict.fromkeys(page)
+            # a registry without pages repeats its list
+            if len(page) < _FULL_PAGE or len(found) == before:
+                return list(found)
 
     def _request(self, method: str, path: str, body: Any = None, *, missing: Any = ..., **query: Any) -> Any:
         """
@@ -214,7 +227,7 @@ class RegistryClient:
             answer = self._answered(method, target, data)
         try:
             found = json.loads(answer.data) if answer.data else None
-        except ValueError:
+        except (ValueError, RecursionError):
             found = ...
         if answer.status < _REFUSED and found is not ... and (found is not None or method != "GET"):
             return found
@@ -299,6 +312,7 @@ class RegistryClient:
         proxy = getproxies().get(parts.scheme, "")
         tls: dict[str, Any] = {} if self._tls is None else {"ssl_context": self._tls}
         if proxy and not proxy_bypass(parts.hostname or ""):
+            proxy = proxy if "://" in proxy else f"http://{proxy}"
             return urllib3.ProxyManager(proxy, **tls)
         return urllib3.PoolManager(**tls)
 
@@ -345,6 +359,9 @@ class RegistryClient:
                 )
                 found = json.loads(answer.data)
                 token, seconds = str(found["access_token"]), float(found.get("expires_in") or 60)
+                if not _TOKEN.fullmatch(token):
+                    # the error of a header that cannot be sent would show it
+                    raise ValueError("malformed token")  # noqa: TRY301  as every other fault of the answer
             except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError) as error:
                 # the answer may contain a token, so it is not shown
                 raise RegistryError(

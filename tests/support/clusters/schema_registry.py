@@ -68,6 +68,9 @@ class SchemaRegistry(ThreadingHTTPServer):
         allowed: Takes the headers of a request; False answers 401.
         keeps_ids: False: it drops id and version of registrations, as some other registries do.
         failures: Status of the next answers, each once.
+        page: Most entries of a list in one answer; 0 for all.
+        moved: Address to which each request is redirected; empty for none.
+        late: Number of the next reads of a version that do not show it yet, as from a process that lags behind.
     """
 
     daemon_threads = True
@@ -84,6 +87,9 @@ class SchemaRegistry(ThreadingHTTPServer):
         self.allowed: Callable[[Any], bool] = lambda _: True
         self.keeps_ids = True
         self.failures: list[int] = []
+        self.page = 0
+        self.moved = ""
+        self.late = 0
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     @property
@@ -130,9 +136,9 @@ class SchemaRegistry(ThreadingHTTPServer):
         with self._lock:
             match method, parts:
                 case "GET", ["subjects"]:
-                    return self._subjects(query)
+                    return self._paged(self._subjects(query), query)
                 case "GET", ["subjects", subject, "versions"]:
-                    return self._numbers(_normal(subject), query)
+                    return self._paged(self._numbers(_normal(subject), query), query)
                 case "POST", ["subjects", subject, "versions"]:
                     return {"id": self._register(_normal(subject), body)}
                 case "GET", ["subjects", subject, "versions", number]:
@@ -148,6 +154,10 @@ class SchemaRegistry(ThreadingHTTPServer):
         raise Refusal(404, "HTTP 404 Not Found")
 
     # -- rules -----------------------------------------------------------------------------------
+
+    def _paged(self, found: list[Any], query: dict[str, str]) -> list[Any]:
+        first = int(query.get("offset", 0))
+        return found[first : first + self.page] if self.page else found[first:]
 
     def _subjects(self, query: dict[str, str]) -> list[str]:
         prefix = query.get("subjectPrefix", "")
@@ -168,6 +178,9 @@ class SchemaRegistry(ThreadingHTTPServer):
 
     def _shown(self, subject: str, number: int, query: dict[str, str]) -> dict[str, Any]:
         one = self._store.versions.get(subject, {}).get(number)
+        if one is not None and self.late > 0:
+            self.late -= 1
+            one = None
         if one is None or (one.deleted and query.get("deleted") != "true"):
             raise Refusal(40402, f"Version {number} not found.")
         return {"subject": subject, "version": number, "id": one.schema_id, **one.body}
@@ -338,6 +351,9 @@ class _Answerer(BaseHTTPRequestHandler):
         size = int(self.headers.get("Content-Length") or 0)
         data = self.rfile.read(size)
         self.server.requests.append((self.command, self.path))
+        if self.server.moved:
+            self._send(307, {"message": "moved"}, Location=self.server.moved + self.path)
+            return
         if self.server.failures:
             self._send(self.server.failures.pop(0), {"error_code": 50001, "message": "fails as told"})
             return
@@ -352,11 +368,13 @@ class _Answerer(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_DELETE = _do  # noqa: N815  named by the standard library
 
-    def _send(self, status: int, body: Any) -> None:
+    def _send(self, status: int, body: Any, **headers: str) -> None:
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         self.send_header("Content-Length", str(len(data)))
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
 

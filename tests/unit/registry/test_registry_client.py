@@ -182,6 +182,68 @@ def test_several_addresses(registry: SchemaRegistry) -> None:
         assert registry.url in one.name
 
 
+def test_long_lists_come_in_pages(registry: SchemaRegistry) -> None:
+    """A subject beyond the first page is no deleted one; a registry without pages repeats its list."""
+    wanted = sorted(["a", *(f"s{number:03}" for number in range(249))])
+    for name in wanted[1:]:
+        registry.add(name, '"int"')
+    with client(registry) as one:
+        for page in (100, 0):
+            registry.page = page
+            assert one.subjects() == wanted
+        for number in range(120):
+            registry.add("a", f'"{number}"')
+        registry.page = 100
+        assert one.versions("a") == list(range(1, 122))
+
+
+def test_a_redirect_takes_no_login_along(registry: SchemaRegistry) -> None:
+    """Another server is asked without it; its refusal is that of the registry."""
+    other = SchemaRegistry()
+    seen: list[str | None] = []
+
+    def refuses(headers: Any) -> bool:
+        seen.append(headers["Authorization"])
+        return False
+
+    other.allowed = refuses
+    registry.moved = other.url
+    try:
+        with client(registry, bearer_auth_token=Secret("t0ken")) as one:
+            with pytest.raises(RegistryError, match="401"):
+                one.subjects()
+            assert seen == [None]
+            registry.moved = registry.url
+            with pytest.raises(RegistryError, match="does not answer"):
+                one.subjects()
+    finally:
+        other.close()
+
+
+def test_a_token_that_no_header_can_carry_is_not_shown(registry: SchemaRegistry) -> None:
+    """The library's own error would name the whole header."""
+    with token_endpoint() as issuer:
+        issuer.knows("mirror", "s3cret", lambda: "t0ken\nX: y")
+        properties: dict[str, str | Secret] = {
+            "bearer_auth_issuer_endpoint_url": issuer.url,
+            "bearer_auth_client_id": "mirror",
+            "bearer_auth_client_secret": Secret("s3cret"),
+        }
+        with client(registry, **properties) as one, pytest.raises(RegistryError) as refused:
+            one.subjects()
+    assert "t0ken" not in str(refused.value)
+    assert "token endpoint" in str(refused.value)
+
+
+def test_a_configuration_without_a_level_is_no_level(
+    registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subject may have an alias or rules of its own, and the level of its context."""
+    monkeypatch.setattr(registry, "answer", lambda *_: {"alias": "b"})
+    with client(registry) as one:
+        assert one.level("a") is None
+
+
 @pytest.mark.parametrize("answer", [None, {"a": 1}, ["a"], "text"])
 def test_another_server_is_named(
     registry: SchemaRegistry, answer: Any, monkeypatch: pytest.MonkeyPatch
