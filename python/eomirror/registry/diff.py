@@ -11,8 +11,9 @@ Order of the operations of a round, each step a precondition of the next::
     purge       permanent deletions, with ``deletions: delete``
     level       compatibility, which a registry drops together with the last version of a subject
 
-A subject with a conflict is left alone as a whole, and so is one that refers to it.  A subject is *ours* if its context
-is a copy, if it is in the mode IMPORT, or if this run has mirrored it.  Nothing else is changed.
+A subject with a conflict is left alone as a whole, and so is one that refers to what the target lacks or has as another
+schema.  A subject is *ours* if it, or the context of the copies, has the mode IMPORT, or if this run has registered all
+that is left of it.  Nothing else is changed: after a failover an application may register where a copy was.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from eomirror.registry.state import IMPORT, RegisteredVersion, RegistryState, SubjectState, qualified
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from eomirror.registry.state import Reference
 
@@ -46,7 +47,7 @@ class SchemaOperation:
         version: Number of the version; None for a change of the subject.
         registered: What is registered.
         value: New level, or mode; None removes the subject's own.
-        force: Set the mode although the subject has versions, all of them soft-deleted copies.
+        force: Set the mode although the subject has versions, all of them soft-deleted copies.  Never for a context.
     """
 
     action: Action
@@ -104,12 +105,14 @@ class SchemaPolicy:
     Attributes:
         context: Context of the copies; empty for the default one.
         deletions: ``report``, ``delete`` or ``ignore``.
-        known: Subjects that this run has mirrored.
+        known: Subject and number of each version that this run has registered.
+        mirrors: Returns True for a subject that the link mirrors; others of the target are not its to change.
     """
 
     context: str = ""
     deletions: str = "report"
-    known: Collection[str] = ()
+    known: Collection[tuple[str, int]] = ()
+    mirrors: Callable[[str], bool] = lambda _: True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +173,7 @@ def registry_plan(source: RegistryState, target: RegistryState, policy: SchemaPo
         policy: Rules of the mirror.
     """
     diff = _Diff(source, target, policy)
-    for subject in sorted({*source.subjects, *target.subjects}):
+    for subject in sorted({*source.subjects, *filter(policy.mirrors, target.subjects)}):
         diff.compare(subject)
     return diff.plan()
 
@@ -231,7 +234,7 @@ class _Diff:
             *self._by_reference(one for each in found for one in each.register),
             *reversed(self._by_reference(one for each in found for one in each.delete)),
             *reversed(self._by_reference(self._without_highest(purges))),
-            *self._context_level(),
+            *self._context_level(found),
             *(one for each in found for one in each.level),
         ]
         return RegistryPlan(
@@ -244,7 +247,13 @@ class _Diff:
     # -- one subject -----------------------------------------------------------------------------
 
     def _is_ours(self, subject: str, there: SubjectState) -> bool:
-        return bool(self._policy.context) or there.mode == IMPORT or subject in self._policy.known
+        if there.mode is not None:
+            return there.mode == IMPORT
+        if self._policy.context and self._target.mode == IMPORT:
+            return True
+        # release 8 drops the mode of a subject together with its last version that is not deleted
+        closed = not there.lives or self._writable(there)
+        return closed and all((subject, number) in self._policy.known for number in there.versions)
 
     def _writable(self, there: SubjectState) -> bool:
         return (there.mode or self._target.mode) == IMPORT
@@ -257,6 +266,8 @@ class _Diff:
         same = found is not None and (found.schema_id, found.content) == (version.schema_id, version.content)
         if found is not None and same:
             if version.deleted and not found.deleted:
+                if not self._is_ours(subject, there):
+                    return self._occupied(subject, there, number)
                 changes.delete.append(SchemaOperation(action="delete", subject=subject, version=number))
             if version.deleted or not found.deleted:
                 return None
@@ -288,14 +299,14 @@ class _Diff:
         if self._writable(there):
             return None
         if self._policy.context and there.mode is None:
-            if not any(one.lives for one in self._target.subjects.values()):
+            if not any(one.versions for one in self._target.subjects.values()):
                 # for the whole context, once
                 return None
             name = qualified("", self._policy.context)
             return SchemaConflict(
                 subject=subject,
                 version=None,
-                reason=f"context {name} has subjects and takes registrations of applications",
+                reason=f"context {name} has subjects that are no copies, and takes registrations of applications",
                 fix=f"choose another `context`, or set its mode: PUT /mode/{name}?force=true with mode {IMPORT}",
             )
         # a subject loses its mode together with its last version that is not deleted
@@ -304,18 +315,23 @@ class _Diff:
             and (found.schema_id, found.content) == (one.schema_id, one.content)
             for number, one in there.versions.items()
         )
-        if there.lives or not (equal or self._is_ours(subject, there)):
-            return SchemaConflict(
-                subject=subject,
-                version=None,
-                reason="the subject has versions on the target, and takes registrations of applications there",
-                fix="mirror into a context (`context: NAME`), exclude the subject, or give it to the mirror: "
-                f"PUT /mode/{subject}?force=true with mode {IMPORT}",
-            )
+        if there.lives or there.mode is not None or not (equal or self._is_ours(subject, there)):
+            return self._occupied(subject, there, None)
         changes.mode.append(
             SchemaOperation(action="mode", subject=subject, value=IMPORT, force=bool(there.versions))
         )
         return None
+
+    def _occupied(self, subject: str, there: SubjectState, version: int | None) -> SchemaConflict:
+        mode = "takes registrations of applications" if there.mode is None else f"has the mode {there.mode}"
+        name = qualified(subject, self._policy.context)
+        return SchemaConflict(
+            subject=subject,
+            version=version,
+            reason=f"the subject is no copy: it {mode} on the target",
+            fix="mirror into a context (`context: NAME`), exclude the subject, or give it to the mirror: "
+            f"PUT /mode/{name}?force=true with mode {IMPORT}",
+        )
 
     def _surplus(self, changes: _Changes, subject: str, wanted: SubjectState, there: SubjectState) -> None:
         """Adds the deletion of versions that the source has no more."""
@@ -358,20 +374,26 @@ class _Diff:
             or not any(each.register for each in found)
         ):
             return []
-        dead = any(one.versions for one in self._target.subjects.values())
-        return [SchemaOperation(action="mode", subject="", value=IMPORT, force=dead)]
+        return [SchemaOperation(action="mode", subject="", value=IMPORT)]
 
-    def _context_level(self) -> list[SchemaOperation]:
+    def _context_level(self, found: Iterable[_Changes]) -> list[SchemaOperation]:
         """Returns the compatibility level of the context of the copies, if it is another one than on the source."""
         if not self._policy.context or not self._source.subjects or self._target.level == self._source.level:
+            return []
+        if self._target.mode != IMPORT and not any(each.register for each in found):
             return []
         return [SchemaOperation(action="level", subject="", value=self._source.level)]
 
     def _unmet_references(self) -> None:
-        """Turns subjects whose references will not exist on the target into conflicts."""
+        """Turns subjects whose references will not stand for the same schemas on the target into conflicts."""
+        there = {
+            (subject, number)
+            for subject, number, version in self._target.versions()
+            if (own := self._source.subjects.get(subject, _EMPTY).versions.get(number)) is not None
+            and own.content == version.content
+        }
         while True:
-            present = {(subject, number) for subject, number, _ in self._target.versions()}
-            present |= {
+            present = there | {
                 (one.subject, one.version)
                 for each in self._changes.values()
                 for one in each.register
@@ -467,6 +489,6 @@ def _unmet(one: SchemaOperation, reference: Reference) -> SchemaConflict:
     return SchemaConflict(
         subject=one.subject,
         version=one.version,
-        reason=f"it refers to {reference.subject} version {reference.version}, which is not mirrored",
+        reason=f"it refers to {reference.subject} version {reference.version}, which is no copy on the target",
         fix=f"let `subjects` match {reference.subject}, or resolve its conflict",
     )

@@ -8,6 +8,7 @@ because its copies take no registrations of applications.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -17,7 +18,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.errors import RegistryError, RegistryRefusedError
 from eomirror.registry.client import RegistryClient
 from eomirror.registry.diff import RegistryPlan, SchemaPolicy, registry_plan
-from eomirror.registry.state import RegisteredVersion, RegistryState, SubjectState
+from eomirror.registry.state import IMPORT, READWRITE, RegisteredVersion, RegistryState, SubjectState
 from eomirror.topology.filters import topic_filter
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 #: The whole target, and contents that were read before, are read again after this time.
 _WHOLE_SECONDS = 300.0
+# a registry of several processes behind one address may show a change some moments after its answer
+_SHOWN_SECONDS, _LOOK_SECONDS = 5.0, 0.2
 _ABSENT = SubjectState()
 
 SchemasState = Literal["starting", "mirrored", "behind", "conflict", "refused", "away"]
@@ -123,7 +126,7 @@ class RegistryMirror:
         self._filter = topic_filter(settings.subjects, settings.exclude)
         self._was = _LastRead()
         self._there = _LastRead()
-        self._mirrored: set[str] = set()
+        self._registered: set[tuple[str, int]] = set()
         self._snapshot = SchemasSnapshot()
 
     @property
@@ -148,20 +151,25 @@ class RegistryMirror:
         return self._plan()
 
     def round(self) -> SchemasSnapshot:
-        """Makes the target equal to the source, as far as that is possible; raises nothing that a registry answers."""
+        """
+        Makes the target equal to the source, as far as that is possible; raises nothing that a registry answers.
+
+        A round that is stopped tells nothing about the registries.
+        """
         if self._snapshot.state == "refused":
             return self._snapshot
         try:
             plan = self.look()
             failed = self._apply(plan)
-        except RegistryRefusedError as error:
-            self._tell("refused", error)
         except RegistryError as error:
             # half of the changes may be made
             self._was.whole_until = self._there.whole_until = None
-            self._tell("away" if not error.code else "behind", error)
+            if self._stopped():
+                return self._snapshot
+            refused = isinstance(error, RegistryRefusedError)
+            self._tell("refused" if refused else "behind" if error.code else "away", error)
         else:
-            self._conclude(plan, failed)
+            self._conclude(failed)
         return self._snapshot
 
     # -- reading ---------------------------------------------------------------------------------
@@ -180,21 +188,36 @@ class RegistryMirror:
         if anew:
             names, known = set(client.subjects(deleted=True)), RegistryState()
         else:
+            # of others, those of applications need no second look
+            ours = {
+                name
+                for name, one in known.subjects.items()
+                if self._filter.accepts(name) and (self._settings.context or one.mode == IMPORT)
+            }
             names = {
                 name
-                for name in {*source.subjects, *known.subjects}
+                for name in {*source.subjects, *ours}
                 if not _alike(source.subjects.get(name), known.subjects.get(name))
             }
         subjects = {name: one for name, one in known.subjects.items() if name not in names}
         subjects |= {name: self._subject(client, name, RegistryState(), mode=True) for name in names}
-        level = client.level(effective=True) or known.level
-        mode = client.mode(effective=True) or known.mode
-        found = RegistryState({name: one for name, one in subjects.items() if one != _ABSENT}, level, mode)
+        found = RegistryState(
+            {name: one for name, one in subjects.items() if one != _ABSENT}, *self._common()
+        )
         contents = found.contents
         ids = {version.schema_id for _, _, version in source.versions()} - contents.keys()
         # an id that no listed subject has may be in use: the login may not list all
         asked = {one: known.ids[one] if one in known.ids else client.content(one) for one in sorted(ids)}
         return replace(found, ids={one: content for one, content in asked.items() if content is not None})
+
+    def _common(self) -> tuple[str, str]:
+        """
+        Returns level and mode of subjects of the target without their own.
+
+        A context that inherits its mode takes registrations: only its own mode makes it one of copies.
+        """
+        level = self._target.level(effective=True) or self._there.state.level
+        return level, self._target.mode(effective=not self._settings.context) or READWRITE
 
     def _subject(
         self, client: RegistryClient, name: str, known: RegistryState, *, mode: bool
@@ -204,7 +227,10 @@ class RegistryMirror:
 
         A subject whose versions were all deleted for good begins again at version 1.
         """
-        live, numbers = set(client.versions(name)), client.versions(name, deleted=True)
+        if self._stopped():
+            raise RegistryError("the link ends", code=1)
+        # in this order: a version that is registered in between must not pass for a deleted one
+        numbers, live = client.versions(name, deleted=True), set(client.versions(name))
         before = dict(known.subjects.get(name, _ABSENT).versions)
         if last := max(before.keys() & set(numbers), default=None):
             old = before[last]
@@ -220,21 +246,12 @@ class RegistryMirror:
 
     def _plan(self) -> RegistryPlan:
         policy = SchemaPolicy(
-            context=self._settings.context, deletions=self._settings.deletions, known=self._mirrored
+            context=self._settings.context,
+            deletions=self._settings.deletions,
+            known=self._registered,
+            mirrors=self._filter.accepts,
         )
-        # what the link does not mirror is not its to delete
-        chosen = {
-            name: one
-            for name, one in self._there.state.subjects.items()
-            if name in self._was.state.subjects or self._filter.accepts(name)
-        }
-        rest = {
-            version.schema_id: version.content
-            for name, _, version in self._there.state.versions()
-            if name not in chosen
-        }
-        target = replace(self._there.state, subjects=chosen, ids={**rest, **self._there.state.ids})
-        return registry_plan(self._was.state, target, policy)
+        return registry_plan(self._was.state, self._there.state, policy)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -253,6 +270,8 @@ class RegistryMirror:
             if self._stopped():
                 break
             try:
+                if one.action in ("delete", "purge") and one.subject not in self._was.state.subjects:
+                    self._check_gone(one.subject)
                 self._do(one)
             except RegistryRefusedError:
                 raise
@@ -261,8 +280,8 @@ class RegistryMirror:
                     raise
                 failed[one.subject] = error
                 continue
-            if one.action == "register":
-                self._mirrored.add(one.subject)
+            if one.action == "register" and one.version is not None:
+                self._registered.add((one.subject, one.version))
             self._snapshot = replace(self._snapshot, written=self._snapshot.written + 1)
             log.info("schema_changed", link=self._name, change=f"{one.sign} {one.text(plan.context)}")
         self._there.state = self._read_changed({one.subject for one in plan.operations})
@@ -273,21 +292,37 @@ class RegistryMirror:
         client, state = self._target, self._there.state
         read = {name: self._subject(client, name, RegistryState(), mode=True) for name in names if name}
         subjects = {name: one for name, one in {**state.subjects, **read}.items() if one != _ABSENT}
-        if "" not in names:
-            return replace(state, subjects=subjects)
-        level, mode = client.level(effective=True), client.mode(effective=True)
-        return replace(state, subjects=subjects, level=level or state.level, mode=mode or state.mode)
+        level, mode = self._common() if "" in names else (state.level, state.mode)
+        return replace(state, subjects=subjects, level=level, mode=mode)
+
+    def _check_gone(self, subject: str) -> None:
+        """Checks that the source has no more a subject that it does not list: the login may not list all."""
+        if self._source.versions(subject, deleted=True):
+            raise RegistryError(
+                f"{self._source.name} has {subject}, and does not list it: its copy is not deleted",
+                fix="give the login of the source the right to list all subjects that `subjects` matches",
+                code=1,
+            )
+
+    def _shown(self, lacking: Callable[[], str]) -> str:
+        """Returns what a change lacks once that is nothing, or has not changed for some seconds."""
+        deadline = Deadline(_SHOWN_SECONDS, self._clock)
+        while text := lacking():
+            if deadline.passed or self._stopped():
+                break
+            self._clock.sleep(_LOOK_SECONDS)
+        return text
 
     def _do(self, one: SchemaOperation) -> None:
         """Makes one change, and reads it back."""
         target, number = self._target, one.version
         if one.action == "mode":
             target.set_mode(one.subject, one.value, force=one.force)
-            if target.mode(one.subject) != one.value:
+            if self._shown(lambda: "its mode" if target.mode(one.subject) != one.value else ""):
                 raise self._refused(one, f"its mode is not {one.value}")
         elif one.action == "level":
             target.set_level(one.subject, one.value)
-            if target.level(one.subject) != one.value:
+            if self._shown(lambda: "its level" if target.level(one.subject) != one.value else ""):
                 raise self._unkept(one, "its compatibility is another one")
         elif number is None:
             raise RegistryError(f"{one.action} of {one.subject} names no version")
@@ -296,26 +331,52 @@ class RegistryMirror:
         else:
             permanent = one.action == "purge"
             target.delete(one.subject, number, permanent=permanent)
-            if number in target.versions(one.subject, deleted=permanent):
+            if self._shown(
+                lambda: "its end" if number in target.versions(one.subject, deleted=permanent) else ""
+            ):
                 raise self._unkept(one, "the version is still there")
+            if permanent:
+                self._registered.discard((one.subject, number))
 
     def _register(self, one: SchemaOperation, number: int, wanted: RegisteredVersion) -> None:
         target = self._target
         before = set(target.versions(one.subject, deleted=True))
         target.register(one.subject, number, wanted)
-        found = target.version(one.subject, number)
-        if found is not None and found[0] == wanted.schema_id:
-            if found[1] != wanted.content:
-                raise self._unkept(one, "its content is another one")
+        lacking = self._shown(lambda: self._lacking(one.subject, number, wanted))
+        if not lacking:
             return
+        found = target.version(one.subject, number)
+        if self._stopped() or (found is not None and found[0] == wanted.schema_id):
+            raise self._unkept(one, lacking)
         if not before:
-            # the registry gave a number or an id of its own; that version is not left behind
-            for other in target.versions(one.subject, deleted=True):
-                target.delete(one.subject, other)
-                target.delete(one.subject, other, permanent=True)
-        raise self._refused(
-            one, f"version {number} has id {found[0]}" if found else f"it has no version {number}"
-        )
+            with suppress(RegistryError):
+                self._undo(one.subject, wanted)
+        raise self._refused(one, lacking)
+
+    def _lacking(self, subject: str, number: int, wanted: RegisteredVersion) -> str:
+        """Returns what stands in a registered version's place, by its number and by its id; empty if it does."""
+        found = self._target.version(subject, number)
+        if found is None:
+            return f"it has no version {number}"
+        if found[0] != wanted.schema_id:
+            return f"version {number} has id {found[0]}"
+        if found[1] != wanted.content:
+            return "its content is another one"
+        if number not in self._target.versions(subject):
+            return "the version is still deleted"
+        # readers of records ask for the id
+        same = self._target.content(wanted.schema_id) == wanted.content
+        return "" if same else f"id {wanted.schema_id} stands for another schema"
+
+    def _undo(self, subject: str, wanted: RegisteredVersion) -> None:
+        """Removes what a registry took under a number or an id of its own, and the mode of the subject."""
+        for number in self._target.versions(subject, deleted=True):
+            found = self._target.version(subject, number)
+            if found is not None and found[1] == wanted.content:
+                self._target.delete(subject, number)
+                self._target.delete(subject, number, permanent=True)
+        if not self._settings.context:
+            self._target.set_mode(subject, None)
 
     def _unkept(self, one: SchemaOperation, got: str) -> RegistryError:
         """Returns the error of a change that the target did not make, and that concerns its subject only."""
@@ -336,14 +397,15 @@ class RegistryMirror:
 
     # -- telling ---------------------------------------------------------------------------------
 
-    def _conclude(self, plan: RegistryPlan, failed: dict[str, RegistryError]) -> None:
-        at_odds = {one.subject for one in plan.conflicts}
+    def _conclude(self, failed: dict[str, RegistryError]) -> None:
         left = self._plan()
-        pending = [one for one in left.operations if one.subject not in at_odds]
+        pending = left.operations
         first = next(iter(failed.values()), None)
         conflict: SchemaConflict | None = next(iter(left.conflicts), None)
         state: SchemasState = "behind" if failed or pending else "conflict" if left.conflicts else "mirrored"
         problem = first.message if first else str(conflict) if conflict else ""
+        if pending and not first:
+            problem = f"the next round has to do {pending[0].sign} {pending[0].text(left.context)}"
         self._note(
             replace(
                 self._snapshot,
@@ -354,7 +416,7 @@ class RegistryMirror:
                 conflicts=len(left.conflicts),
                 kept=len(left.kept),
                 problem=problem,
-                fix=first.fix if first else conflict.fix if conflict else "",
+                fix=first.fix if first else conflict.fix if conflict and not pending else "",
                 equal_at=self._clock.wall_ms() if state != "behind" else self._snapshot.equal_at,
             )
         )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMPORT",
+    "READWRITE",
     "Reference",
     "RegisteredVersion",
     "RegistryState",
@@ -29,6 +30,7 @@ __all__ = [
 
 #: Mode in which a registry takes ids and versions, and refuses registrations of applications.
 IMPORT = "IMPORT"
+READWRITE = "READWRITE"
 _AVRO = "AVRO"
 
 
@@ -194,7 +196,7 @@ class RegistryState:
 
     subjects: Mapping[str, SubjectState] = field(default_factory=dict)
     level: str = "BACKWARD"
-    mode: str = "READWRITE"
+    mode: str = READWRITE
     ids: Mapping[int, SchemaContent] = field(default_factory=dict)
 
     def versions(self) -> Iterator[tuple[str, int, RegisteredVersion]]:

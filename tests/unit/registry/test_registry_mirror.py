@@ -11,7 +11,7 @@ import pytest
 from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config.schemas import RegistryEndpoint, SchemaMirror
 from eomirror.registry.client import RegistryClient
-from eomirror.registry.mirror import RegistryMirror
+from eomirror.registry.mirror import RegistryMirror, SchemasSnapshot
 from support.clusters.schema_registry import Refusal, SchemaRegistry
 from support.fakes.clocks import PlayedClock
 
@@ -129,7 +129,7 @@ def test_a_target_that_keeps_no_ids_is_refused_by_name(
         source.add("b", text)
     source.add("a", '"int"')
     target.keeps_ids = False
-    with closing(mirror(source, target, subjects=("a",))) as one:
+    with closing(mirror(source, target, clock=PlayedClock(), subjects=("a",))) as one:
         found = one.round()
         assert found.state == "refused"
         assert "does not keep ids" in found.fix
@@ -138,6 +138,9 @@ def test_a_target_that_keeps_no_ids_is_refused_by_name(
         assert one.round().state == "refused"
         assert len(target.requests) == asked
     assert sorted(target.shown()) == ["other"]
+    # nor does the mode stay, in which applications cannot register
+    target.keeps_ids = True
+    assert target.add("a", '"string"') > 0
 
 
 def test_a_version_with_another_content_is_seen(
@@ -145,7 +148,7 @@ def test_a_version_with_another_content_is_seen(
 ) -> None:
     """The same version again with another schema answers 200 and changes nothing."""
     source.add("a", '"int"')
-    with closing(mirror(source, target)) as one:
+    with closing(mirror(source, target, clock=PlayedClock())) as one:
         register = target._register
 
         def altered(subject: str, given: dict[str, Any]) -> int:
@@ -155,6 +158,102 @@ def test_a_version_with_another_content_is_seen(
         found = one.round()
     assert found.state == "behind"
     assert "its content is another one" in found.problem
+
+
+def test_a_change_that_shows_late_is_no_refusal(source: SchemaRegistry, target: SchemaRegistry) -> None:
+    """A registry of several processes: the one that is asked may not have read yet what another one wrote."""
+    source.add("a", '"int"')
+    with closing(mirror(source, target, clock=PlayedClock())) as one:
+        target.late = 3
+        assert one.round().state == "mirrored"
+    assert target.late == 0
+    assert target.shown() == source.shown()
+
+
+def test_an_id_that_stands_for_another_schema_afterwards_is_seen(
+    source: SchemaRegistry, target: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of records ask for the id, so the read-back does so too."""
+
+    def elsewhere(schema_id: int, context: str) -> dict[str, Any]:
+        if not target._store.versions.get("a"):
+            raise Refusal(40403, f"Schema {schema_id} not found in {context!r}")
+        return {"schema": '"bytes"'}
+
+    source.add("a", '"int"')
+    with closing(mirror(source, target, clock=PlayedClock())) as one:
+        monkeypatch.setattr(target, "_by_id", elsewhere)
+        found = one.round()
+    assert found.state == "behind"
+    assert "id 1 stands for another schema" in found.problem
+
+
+def test_a_subject_that_the_source_has_and_does_not_list_keeps_its_copy(
+    source: SchemaRegistry, target: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A login with fewer rights sees a shorter list."""
+    source.add("a", '"int"')
+    source.add("b", '"long"')
+    source.add("c", '"bytes"')
+    with closing(mirror(source, target, clock=PlayedClock(), deletions="delete")) as one:
+        assert one.round().state == "mirrored"
+        monkeypatch.setattr(source, "_subjects", lambda _: ["a", "c"])
+        found = one.round()
+        assert found.state == "behind"
+        assert "does not list it" in found.problem
+        assert target.shown() == source.shown()
+        source.call("DELETE", "/subjects/b/versions/1")
+        source.call("DELETE", "/subjects/b/versions/1?permanent=true")
+        assert one.round().state == "mirrored"
+    assert sorted(target.shown()) == ["a", "c"]
+
+
+def test_after_a_failover_versions_of_applications_stay(
+    source: SchemaRegistry, target: SchemaRegistry
+) -> None:
+    """The mirror still runs, and may delete; the mode has been taken back, and an application has registered."""
+    source.add("a", '"int"')
+    clock = PlayedClock()
+    with closing(mirror(source, target, clock=clock, deletions="delete")) as one:
+        assert one.round().state == "mirrored"
+        target.call("DELETE", "/mode/a")
+        target.add("a", '"long"')
+        before = target.shown()
+        source.add("b", '"bytes"')
+        clock.sleep(400)
+        assert one.round().state in ("mirrored", "conflict")
+    assert target.shown()["a"] == before["a"]
+
+
+def test_a_context_of_applications_stays_theirs(source: SchemaRegistry, target: SchemaRegistry) -> None:
+    """Also if the link mirrors none of its subjects."""
+    source.add("a", '"int"')
+    target.add(":.east:x", '"long"')
+    with closing(mirror(source, target, context="east", subjects=("a",), deletions="delete")) as one:
+        found = one.round()
+    assert found.state == "conflict"
+    assert "no copies" in found.problem
+    assert target.add(":.east:x", '"bytes"') == 2
+    assert [path for method, path in target.requests if method != "GET"] == []
+
+
+def test_a_stop_ends_a_round_and_tells_nothing(source: SchemaRegistry, target: SchemaRegistry) -> None:
+    """It does not wait for a registry of thousands, and what was left is no fault."""
+    for name in "abc":
+        source.add(name, '"int"')
+    stops: list[bool] = []
+    given = SchemaMirror(source=endpoint(source), target=endpoint(target))
+    ends = RegistryClient(given.source, name="source"), RegistryClient(given.target, name="target")
+    with closing(
+        RegistryMirror(given, *ends, stopped=lambda: len(source.requests) > 3 or bool(stops))
+    ) as one:
+        assert one.round() == SchemasSnapshot()
+        assert len(source.requests) < 8
+        assert target.requests == []
+        source.requests.clear()
+        stops.append(True)
+        assert one.round() == SchemasSnapshot()
+    assert target.shown() == {}
 
 
 @pytest.mark.parametrize("status", [500, 503])

@@ -97,9 +97,21 @@ def test_a_schema_whose_reference_is_not_mirrored_is_a_conflict() -> None:
     found = plan(source, state())
     assert found.operations == ()
     assert [str(one) for one in found.conflicts] == [
-        "a version 1: it refers to missing version 1, which is not mirrored",
-        "b version 1: it refers to a version 1, which is not mirrored",
+        "a version 1: it refers to missing version 1, which is no copy on the target",
+        "b version 1: it refers to a version 1, which is no copy on the target",
     ]
+
+
+def test_a_schema_does_not_refer_to_another_schema_than_on_the_source() -> None:
+    """Text and references would be equal, and its meaning another one, for a reader of records too."""
+    user = SubjectState({1: RegisteredVersion(8, content("user", ("x", 1)))})
+    found = plan(state(x=subject((1, 7, "int")), a=user), state(x=subject((1, 3, "bytes"))))
+    assert found.operations == ()
+    assert [one.subject for one in found.conflicts] == ["a", "x"]
+    unmirrored = state(x=subject((1, 3, "bytes"), mode=IMPORT))
+    assert plan(state(a=user), unmirrored, mirrors=lambda name: name == "a").operations == ()
+    equal = plan(state(x=subject((1, 7, "int")), a=user), state(x=subject((1, 7, "int"))))
+    assert steps(equal) == ["mode a", "register a1"]
 
 
 @pytest.mark.parametrize("where", ["subject", "unlisted"])
@@ -152,6 +164,39 @@ def test_what_the_source_deleted_for_good() -> None:
     assert plan(source, state(a=there), deletions="ignore") == RegistryPlan()
     apps = state(a=subject((1, 7, "int"), (2, 9, "long")))
     assert plan(source, apps, deletions="delete") == RegistryPlan()
+    unlisted = plan(state(b=subject((1, 9, "long"))), state(a=there), deletions="delete", mirrors="b".__eq__)
+    assert "a" not in {one.subject for one in unlisted.operations}
+
+
+def test_after_a_failover_nothing_of_an_application_is_deleted() -> None:
+    """The run knows the subject as its copy, and its mode has been taken back: version 2 is an application's."""
+    source, known = state(a=subject((1, 7, "int"))), {("a", 1), ("b", 1)}
+    used = state(a=subject((1, 7, "int"), (2, 8, "long")))
+    assert plan(source, used, deletions="delete", known=known) == RegistryPlan()
+    dead = state(
+        b=subject((1, 9, "long"), deleted=(1,)),
+        a=subject((1, 7, "int"), mode=IMPORT),
+        z=subject((1, 99, "z")),
+    )
+    assert steps(plan(source, dead, deletions="delete", known=known)) == ["purge b1"]
+    assert plan(source, dead, deletions="delete", known={("a", 1)}) == RegistryPlan()
+
+
+def test_a_soft_deletion_of_the_source_concerns_copies_only() -> None:
+    """A subject of applications with equal versions keeps them; it is named."""
+    source = state(a=subject((1, 7, "int"), (2, 8, "long"), deleted=(1,)))
+    both = ((1, 7, "int"), (2, 8, "long"))
+    found = plan(source, state(a=subject(*both)))
+    assert found.operations == ()
+    assert str(found.conflicts[0]).startswith("a version 1: the subject is no copy")
+    assert steps(plan(source, state(a=subject(*both, mode=IMPORT)))) == ["delete a1"]
+
+
+def test_a_mode_that_others_have_set_stays() -> None:
+    """Also that of a subject without versions."""
+    found = plan(state(a=subject((1, 7, "int"))), state(a=subject(mode="READONLY")))
+    assert found.operations == ()
+    assert "has the mode READONLY" in found.conflicts[0].reason
 
 
 def test_the_highest_id_is_not_deleted_for_good() -> None:
@@ -176,7 +221,8 @@ def test_the_level_of_the_registry_belongs_to_the_target() -> None:
     there = state(a=subject((1, 7, "int"), mode=IMPORT))
     found = plan(source, there)
     assert [(one.action, one.subject, one.value) for one in found.operations] == [("level", "a", "FULL")]
-    found = plan(source, there, context="east")
+    copies = state(a=subject((1, 7, "int")), mode=IMPORT)
+    found = plan(source, copies, context="east")
     assert [(one.action, one.subject, one.value) for one in found.operations] == [("level", "", "FULL")]
     equal = state(a=subject((1, 7, "int"), mode=IMPORT, level="NONE"))
     found = plan(state(a=subject((1, 7, "int"))), equal)
@@ -191,6 +237,17 @@ def test_a_context_takes_the_mode_once() -> None:
     used = plan(source, state(x=subject((1, 3, "int"))), context="east")
     assert "register" not in " ".join(steps(used))
     assert "context :.east: has subjects" in used.conflicts[0].reason
+
+
+@pytest.mark.parametrize("deleted", [(), (1,)])
+def test_a_context_of_applications_is_not_touched(deleted: tuple[int, ...]) -> None:
+    """Neither its mode, its level nor its subjects, deleted and unmirrored ones included."""
+    source = state(a=subject((1, 7, "int")), level="FULL")
+    there = state(x=subject((1, 3, "int"), deleted=deleted))
+    for mirrors in ((lambda _: True), (lambda name: name == "a")):
+        found = plan(source, there, context="east", deletions="delete", mirrors=mirrors)
+        assert found.operations == ()
+        assert [one.subject for one in found.conflicts] == ["a"]
 
 
 def test_names_in_contexts() -> None:
