@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from eomirror.config import Config, Link
     from eomirror.registry.client import RegistryClient
-    from eomirror.registry.state import SchemaContent
+    from eomirror.registry.state import Reference, SchemaContent
 
-__all__ = ["SchemaIdVerdict", "SchemaVerdicts", "schema_ids", "verify_schema_ids"]
+__all__ = ["SchemaIdVerdict", "SchemaVerdicts", "schema_ids", "schema_outcome", "verify_schema_ids"]
 
 #: An id as an integer, a GUID as text.
 SchemaId = int | str
@@ -140,7 +140,7 @@ def verify_schema_ids(
         verdicts = tuple(
             SchemaIdVerdict(
                 schema_id=each,
-                outcome=_outcome(_content(source, each), _content(target, each)),
+                outcome=schema_outcome(each, source, target),
                 records=carried[each].total(),
                 topics=tuple(sorted(carried[each])),
             )
@@ -201,9 +201,27 @@ def _content(client: RegistryClient, schema_id: SchemaId) -> SchemaContent | Non
         raise
 
 
-def _outcome(source: SchemaContent | None, target: SchemaContent | None) -> str:
-    if source is None:
+def _used(client: RegistryClient, reference: Reference) -> SchemaContent | None:
+    found = client.version(reference.subject, reference.version)
+    return None if found is None else found[1]
+
+
+def schema_outcome(schema_id: SchemaId, source: RegistryClient, target: RegistryClient) -> str:
+    """Compares what an id stands for at both registries, with all schemas that it refers to."""
+    pending = [(_content(source, schema_id), _content(target, schema_id))]
+    if pending[0][0] is None:
         return "unknown"
-    if target is None:
+    if pending[0][1] is None:
         return "missing"
-    return "equal" if source == target else "differs"
+    seen: set[Reference] = set()
+    while pending:
+        here, there = pending.pop()
+        if here is None:
+            continue
+        if here != there:
+            return "differs"
+        for each in here.references:
+            if each not in seen:
+                seen.add(each)
+                pending.append((_used(source, each), _used(target, each)))
+    return "equal"

@@ -1,8 +1,13 @@
-"""Schema ids that records carry, in the forms of the known serializers."""
+"""Schema ids that records carry, in the forms of the known serializers, and what they stand for."""
 
 from __future__ import annotations
 
-from eomirror.verify.schemas import schema_ids
+from contextlib import ExitStack, closing
+
+from eomirror.config.schemas import RegistryEndpoint
+from eomirror.registry.client import RegistryClient
+from eomirror.verify.schemas import schema_ids, schema_outcome
+from support.clusters.schema_registry import SchemaRegistry
 
 
 def test_ids_before_the_data() -> None:
@@ -23,3 +28,22 @@ def test_ids_in_headers() -> None:
         ("other", b"\0\0\0\0\7"),
     ]
     assert list(schema_ids(None, b"{}", headers)) == ["00010203-0405-0607-0809-0a0b0c0d0e0f", 7]
+
+
+def test_what_an_id_stands_for_includes_its_references() -> None:
+    """Equal text that refers to another schema has another meaning; an id of the target alone is unknown."""
+    source, target = SchemaRegistry(), SchemaRegistry()
+    uses = [{"name": "x", "subject": "base", "version": 1}]
+    with ExitStack() as opened:
+        clients = []
+        for registry, base in ((source, '"int"'), (target, '"bytes"')):
+            opened.callback(registry.close)
+            registry.add("equal", '"float"')
+            registry.add("base", base)
+            registry.add("user", "{}", references=uses)
+            made = RegistryClient(RegistryEndpoint((("url", registry.url),)), name="registry")
+            clients.append(opened.enter_context(closing(made)))
+        source.add("more", '"double"')
+        assert [schema_outcome(one, *clients) for one in (1, 2, 3, 4, 5)] == [
+            "equal", "differs", "differs", "missing", "unknown",
+        ]  # fmt: skip
