@@ -151,18 +151,24 @@ class RegistryThread:
                 except Exception as error:
                     # a bug; records are mirrored nevertheless
                     log.exception("schemas_not_mirrored", link=self._link.name)
+                    # not its text: it may show what was sent
                     self._snapshot = replace(
-                        self._snapshot, state="behind", problem=f"{type(error).__name__}: {error}"
+                        self._snapshot,
+                        state="behind",
+                        problem=f"{type(error).__name__} in the mirror of schemas",
+                        fix="report it, with the log of this process",
                     )
                 if asked and self._snapshot.state in _SETTLED:
                     self._settled.set()
-                self._wait(max(settings.interval, _PAUSE_SHARE * (self._clock.monotonic() - began)))
+                self._wait(
+                    max(settings.interval, _PAUSE_SHARE * (self._clock.monotonic() - began)), asked=asked
+                )
         finally:
             if mirror is not None:
                 mirror.close()
 
-    def _wait(self, pause: float) -> None:
-        deadline, asked = Deadline(pause, self._clock), self._asked.is_set()
+    def _wait(self, pause: float, *, asked: bool) -> None:
+        deadline = Deadline(pause, self._clock)
         while not deadline.passed and not self._over.wait(min(0.5, deadline.remaining())):
             if self._asked.is_set() and not asked:
                 return

@@ -97,6 +97,50 @@ def test_a_run_waits_for_a_round_and_records_its_state(
     assert [ControlEntry.of(one.key, one.value).kind for one in written[2:]] == ["schemas"]
 
 
+def test_a_question_during_a_round_is_followed_by_another_round_at_once(
+    registries: tuple[SchemaRegistry, SchemaRegistry], over: threading.Event
+) -> None:
+    """The round that runs may have read already; the clock stands, so the interval never passes."""
+    source, target = registries
+    source.add("a", '"int"')
+    began, goes_on = threading.Event(), threading.Event()
+
+    def slow(_: object) -> bool:
+        began.set()
+        return goes_on.wait(30)
+
+    source.allowed = slow
+    made = thread(over, PlayedClock(), schemas={"source": source.url, "target": target.url})
+    made.start()
+    assert began.wait(30)
+    assert not made.settled()
+    goes_on.set()
+    wait_for(made.settled)
+
+
+def test_a_bug_is_a_state_without_its_text(over: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text of a foreign error may contain a header, and so a login."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise ValueError("Invalid header value b'Bearer s3cret'")
+
+    monkeypatch.setattr("eomirror.driver.registry_thread.registry_mirror", fails)
+    ends = {"source": "http://127.0.0.1:1", "target": "http://127.0.0.1:2"}
+    made = thread(over, PlayedClock(), schemas=ends)
+    made.start()
+
+    def told() -> bool:
+        status = made.status()
+        return status is not None and status.state == "behind"
+
+    wait_for(told)
+    status = made.status()
+    assert status is not None
+    assert "ValueError" in status.problem
+    assert "s3cret" not in status.problem
+    assert status.fix
+
+
 def test_a_link_without_registries_waits_for_nothing(over: threading.Event) -> None:
     """It starts no thread, and has no state."""
     made = thread(over, PlayedClock())
