@@ -160,9 +160,10 @@ class RegistryThread:
                     )
                 if asked and self._snapshot.state in _SETTLED:
                     self._settled.set()
-                self._wait(
-                    max(settings.interval, _PAUSE_SHARE * (self._clock.monotonic() - began)), asked=asked
-                )
+                # a round that ran into timeouts says nothing about the size of a registry
+                away = self._snapshot.state == "away"
+                share = 0.0 if away else _PAUSE_SHARE * (self._clock.monotonic() - began)
+                self._wait(max(settings.interval, share), asked=asked)
         finally:
             if mirror is not None:
                 mirror.close()

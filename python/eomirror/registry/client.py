@@ -240,7 +240,8 @@ class RegistryClient:
     def _answered(self, method: str, target: str, data: bytes | None) -> urllib3.BaseHTTPResponse:
         """Sends a request to the first address that answers."""
         failed: Exception | None = None
-        for url in list(self._urls):
+        urls = list(self._urls)
+        for url in urls:
             try:
                 answer = self._pools[url].request(
                     method,
@@ -260,6 +261,8 @@ class RegistryClient:
                 )
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 failed = error
+                continue
+            if answer.status in _REPEATED and url != urls[-1]:
                 continue
             if url != self._urls[0]:
                 # the next request begins with the address that answered

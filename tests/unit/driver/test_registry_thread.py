@@ -12,6 +12,7 @@ from eomirror.driver.background import Background
 from eomirror.driver.registry_thread import RegistryThread
 from eomirror.records.control_record import ControlEntry
 from eomirror.records.reports import decode_reports
+from eomirror.registry.mirror import SchemasSnapshot
 from support.clusters.schema_registry import SchemaRegistry
 from support.fakes.clocks import PlayedClock
 from support.traffic.records import wait_for
@@ -116,6 +117,34 @@ def test_a_question_during_a_round_is_followed_by_another_round_at_once(
     assert not made.settled()
     goes_on.set()
     wait_for(made.settled)
+
+
+@pytest.mark.parametrize(("state", "pause"), [("mirrored", 400.0), ("away", 10.0)])
+def test_a_slow_round_is_followed_by_a_long_pause_unless_a_registry_is_away(
+    over: threading.Event, monkeypatch: pytest.MonkeyPatch, state: Any, pause: float
+) -> None:
+    """A large registry is asked for a fifth of the time; one that comes back is not left for minutes."""
+    clock = PlayedClock()
+    pauses: list[tuple[float, bool]] = []
+
+    class Slow:
+        def round(self) -> SchemasSnapshot:
+            clock.sleep(100)
+            return SchemasSnapshot(state=state)
+
+        def close(self) -> None:
+            pass
+
+    def waits(_: RegistryThread, seconds: float, *, asked: bool) -> None:
+        pauses.append((seconds, asked))
+        over.set()
+
+    monkeypatch.setattr("eomirror.driver.registry_thread.registry_mirror", lambda *_, **__: Slow())
+    monkeypatch.setattr(RegistryThread, "_wait", waits)
+    ends = {"source": "http://127.0.0.1:1", "target": "http://127.0.0.1:2"}
+    thread(over, clock, schemas=ends).start()
+    wait_for(lambda: bool(pauses))
+    assert pauses == [(pause, False)]
 
 
 def test_a_bug_is_a_state_without_its_text(over: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:

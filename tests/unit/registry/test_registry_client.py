@@ -182,6 +182,17 @@ def test_several_addresses(registry: SchemaRegistry) -> None:
         assert registry.url in one.name
 
 
+def test_the_next_address_is_asked_if_one_is_overloaded(registry: SchemaRegistry) -> None:
+    """A proxy answers for a registry that is away."""
+    other = SchemaRegistry()
+    other.failures = [503] * 3
+    try:
+        with client(f"{other.url},{registry.url}") as one:
+            assert one.subjects() == ["a"]
+    finally:
+        other.close()
+
+
 def test_long_lists_come_in_pages(registry: SchemaRegistry) -> None:
     """A subject beyond the first page is no deleted one; a registry without pages repeats its list."""
     wanted = sorted(["a", *(f"s{number:03}" for number in range(249))])
