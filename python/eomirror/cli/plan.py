@@ -111,7 +111,8 @@ def plan(
     print_result(output, {"links": structured, "unused_clusters": list(unused)}, draw)
     if isinstance(alone, MirrorError):
         raise alone
-    codes = [found.exit_code for _, found in plans if isinstance(found, MirrorError)]
+    results = (*(found for _, found in plans), *schemas.values())
+    codes = [found.exit_code for found in results if isinstance(found, MirrorError)]
     if codes:
         return max(codes)
     return _DIFFERS if any(isinstance(found, Planned) and found.plan.pending for _, found in plans) else 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eomirror.cli.app import main
 from eomirror.registry.diff import RegistryPlan, SchemaPolicy, registry_plan
 from eomirror.registry.state import (
     IMPORT,
@@ -16,6 +17,10 @@ from eomirror.registry.state import (
     qualified,
     unqualified,
 )
+from support.clusters.schema_registry import SchemaRegistry
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def content(text: str, *uses: tuple[str, int], kind: str = "AVRO", **more: Any) -> SchemaContent:
@@ -248,6 +253,46 @@ def test_a_context_of_applications_is_not_touched(deleted: tuple[int, ...]) -> N
         found = plan(source, there, context="east", deletions="delete", mirrors=mirrors)
         assert found.operations == ()
         assert [one.subject for one in found.conflicts] == ["a"]
+
+
+def test_the_command_shows_changes_conflicts_and_a_registry_that_is_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not pass for equal registries: the exit code is 1, and the reason stands where the changes would."""
+    source, target = SchemaRegistry(), SchemaRegistry()
+    source.add("a[b]", '"int"')
+    source.add("c", '"long"')
+    target.add("x", '"bytes"')
+    file = tmp_path / "mirror.yaml"
+    file.write_text(
+        "clusters: {east: {bootstrap.servers: '127.0.0.1:1'}, west: {bootstrap.servers: '127.0.0.1:2'}}\n"
+        "links: [{source: east, target: west, topics: [t], schemas: "
+        f"{{source: '{source.url}', target: '{target.url}'}}}}]\n"
+    )
+    monkeypatch.setattr("eomirror.cli.plan._plans", lambda _, chosen: ((one, (None, None)) for one in chosen))
+    monkeypatch.setattr("eomirror.cli.plan._structured", lambda *_: {})
+    monkeypatch.setattr("eomirror.cli.plan._draw", lambda *_, **__: None)
+
+    def shown(output: str) -> tuple[object, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["plan", str(file), "-o", output])
+        return ended.value.code, " ".join(capsys.readouterr().out.split())
+
+    try:
+        code, text = shown("table")
+        assert not code
+        assert "schemas: 2 changes, 1 conflicts" in text
+        assert "+ schema c version 1, id 2" in text
+        assert "! a[b] version 1: id 1 stands for another schema on the target fix: mirror" in text
+    finally:
+        source.close()
+        target.close()
+    code, text = shown("table")
+    assert code == 1
+    assert "schemas: not known: schema registry of east" in text
+    code, text = shown("json")
+    assert code == 1
+    assert "does not answer" in text
 
 
 def test_names_in_contexts() -> None:
