@@ -193,7 +193,7 @@ def test_the_next_address_is_asked_if_one_is_overloaded(registry: SchemaRegistry
         other.close()
 
 
-def test_long_lists_come_in_pages(registry: SchemaRegistry) -> None:
+def test_long_lists_come_in_pages(registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     """A subject beyond the first page is no deleted one; a registry without pages repeats its list."""
     wanted = sorted(["a", *(f"s{number:03}" for number in range(249))])
     for name in wanted[1:]:
@@ -206,6 +206,8 @@ def test_long_lists_come_in_pages(registry: SchemaRegistry) -> None:
             registry.add("a", f'"{number}"')
         registry.page = 100
         assert one.versions("a") == list(range(1, 122))
+        monkeypatch.setattr(registry, "_paged", lambda found, _: found)
+        assert one.subjects() == wanted
 
 
 def test_a_redirect_takes_no_login_along(registry: SchemaRegistry) -> None:
