@@ -12,7 +12,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock
 from eomirror.config.schemas import RegistryEndpoint, SchemaMirror
 from eomirror.registry.client import RegistryClient
 from eomirror.registry.mirror import RegistryMirror, SchemasSnapshot
-from support.clusters.schema_registry import Refusal, SchemaRegistry
+from support.clusters.schema_registry import Refusal, SchemaRegistry, StoredVersion
 from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
@@ -206,6 +206,26 @@ def test_a_subject_that_the_source_has_and_does_not_list_keeps_its_copy(
         source.call("DELETE", "/subjects/b/versions/1?permanent=true")
         assert one.round().state == "mirrored"
     assert sorted(target.shown()) == ["a", "c"]
+
+
+def test_a_version_that_is_registered_while_its_subject_is_read_is_no_deleted_one(
+    source: SchemaRegistry, target: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A registry is asked twice: for all versions, and for those that are not deleted."""
+    source.add("a", '"int"')
+    numbers = source._numbers
+
+    def meanwhile(subject: str, query: dict[str, str]) -> list[int]:
+        found = numbers(subject, query)
+        source._store.versions["a"].setdefault(2, StoredVersion(2, {"schema": '"long"'}))
+        return found
+
+    monkeypatch.setattr(source, "_numbers", meanwhile)
+    with closing(mirror(source, target, clock=PlayedClock())) as one:
+        for _ in range(2):
+            one.round()
+    assert target.shown() == source.shown()
+    assert [path for method, path in target.requests if method == "DELETE"] == []
 
 
 def test_after_a_failover_versions_of_applications_stay(
