@@ -104,7 +104,7 @@ def test_registries_are_mirrored_while_records_are(
     make_link: Callable[..., TestLink], registries: tuple[SchemaRegistry, SchemaRegistry]
 ) -> None:
     """
-    `plan` shows the changes, a run makes them, `status` tells its state from the topics.
+    `plan` shows the changes, a run makes them, or `apply` without one; `status` tells its state from the topics.
 
     `verify --schemas` proves that each id in copied records stands for the same schema.
     """
@@ -124,13 +124,22 @@ def test_registries_are_mirrored_while_records_are(
         pass  # its file is written
 
     code, planned = command("plan", str(link.path))
-    assert code == 0
+    assert code == 3
     assert [one["sign"] for one in planned["schemas"]["operations"]] == ["~", "+", "+", "+"]
 
     assert link.catch_up().exit_code == 0
     assert target.shown(":.east:") == source.shown()
     code, planned = command("plan", str(link.path))
+    assert (code, planned["differs"]) == (0, False), planned
     assert planned["schemas"] == {"operations": [], "conflicts": [], "kept": []}
+
+    source.add("late", '"float"')
+    code, planned = command("plan", str(link.path))
+    assert (code, planned["differs"], planned["changes"]) == (3, True, []), planned
+    code, applied = command("apply", str(link.path))
+    assert (code, applied["differs"], applied["schemas"]["state"]) == (0, False, "mirrored"), applied
+    assert applied["changed"] == [{"sign": "+", "text": "schema :.east:late version 1, id 4"}]
+    assert target.shown(":.east:") == source.shown()
 
     _, status = command("status", str(link.path))
     assert (status["schemas"]["state"], status["schemas"]["subjects"], status["schemas"]["versions"]) == (

@@ -60,19 +60,19 @@ def plan(
     Connect to the clusters of CONFIG and show what `run`, or `apply`, would create (+), change (~) and delete (-).
 
     Of topics, partitions and settings, and with the settings acls, quotas and deletions of ACL entries, client quotas
-    and copies whose topic is gone on the source.  What another hand has made on the target stays.
+    and copies whose topic is gone on the source.  What another hand has made on the target stays.  With `schemas`, also
+    of both registries; ! is a conflict of ids or versions, which is left alone.
 
     Also lets the brokers validate names and settings, and names all rights that `run`, `verify` and the failover
-    commands lack.  With `schemas`, also compares both registries: + registers, ~ changes, - deletes, ! is a conflict of
-    ids or versions, which is left alone.  Creates and changes nothing.  A link that cannot run is shown with the
-    reason, beside the others.
+    commands lack.  Creates and changes nothing.  A link that cannot run is shown with the reason, beside the others.
     --acls prints the least rights that the links need, for an administrator to run, and does not connect.
 
     A topic that the link mirrors and that CONFIG no longer takes has a line with a minus.  Of the others it says how
     much a run would copy, and from which offset.  Records are an upper bound, because markers and aborted records have
     offsets, too; bytes are an estimate by the size of the logs on the source's disks.
 
-    Exit codes: 0 there is nothing to change, 3 there is, 1 a link cannot run, 78 the configuration is refused.
+    Exit codes: 0 there is nothing to change, 3 there is, or schemas have a conflict, 1 a link cannot run, or a registry
+    does not answer, 78 the configuration is refused.
     """
     from eomirror.config import load_config
     from eomirror.config.rights import needed_rights
@@ -86,8 +86,10 @@ def plan(
     plans = list(planned(loaded, chosen, lambda discovery, _: discovery.plan(), copy=True))
     schemas = {link.name: _schemas(link) for link in chosen if link.schemas is not None}
     structured = [
-        (_problem(link, found) if isinstance(found, MirrorError) else _structured(link, found))
-        | ({"schemas": schemas[link.name].as_dict()} if link.name in schemas else {})
+        _with_schemas(
+            _problem(link, found) if isinstance(found, MirrorError) else _structured(link, found),
+            schemas.get(link.name),
+        )
         for link, found in plans
     ]
 
@@ -115,7 +117,7 @@ def plan(
     codes = [found.exit_code for found in results if isinstance(found, MirrorError)]
     if codes:
         return max(codes)
-    return _DIFFERS if any(isinstance(found, Planned) and found.plan.pending for _, found in plans) else 0
+    return _DIFFERS if any(row["differs"] for row in structured) else 0
 
 
 class Planned(NamedTuple):
@@ -186,6 +188,16 @@ def _schemas(link: Link) -> RegistryPlan | MirrorError:
         return planned_schemas(link) or RegistryPlan()
     except RegistryError as error:
         return error
+
+
+def _with_schemas(row: dict[str, Any], found: RegistryPlan | MirrorError | None) -> dict[str, Any]:
+    """Returns the plan of a link, as plain values, with that of its registries."""
+    from eomirror.errors import MirrorError
+
+    if found is None:
+        return row
+    differs = not isinstance(found, MirrorError) and found.differs
+    return {**row, "differs": row.get("differs", False) or differs, "schemas": found.as_dict()}
 
 
 def _draw_schemas(found: RegistryPlan | MirrorError) -> None:

@@ -133,6 +133,11 @@ class RegistryPlan:
     context: str = ""
 
     @property
+    def differs(self) -> bool:
+        """True if a run would change something, or leaves a subject alone."""
+        return bool(self.operations or self.conflicts)
+
+    @property
     def lines(self) -> list[str]:
         """The plan as `eomirror plan` draws it: ``+ ~ -``, and ``!`` for a conflict."""
         return [

@@ -8,7 +8,7 @@ because its copies take no registrations of applications.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from eomirror.config.schemas import SchemaMirror
     from eomirror.registry.diff import SchemaConflict, SchemaOperation
 
-__all__ = ["RegistryMirror", "SchemasSnapshot", "planned_schemas", "registry_clients", "registry_mirror"]
+__all__ = [
+    "RegistryMirror",
+    "SchemasSnapshot",
+    "applied_schemas",
+    "planned_schemas",
+    "registry_clients",
+    "registry_mirror",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -105,6 +112,7 @@ class RegistryMirror:
         clock: Source of time.
         name: Link, for the log.
         stopped: Returns True if a round is to end early.
+        changed: Takes sign and text of each change that was made.
     """
 
     def __init__(
@@ -116,6 +124,7 @@ class RegistryMirror:
         clock: Clock = SYSTEM_CLOCK,
         name: str = "",
         stopped: Callable[[], bool] = lambda: False,
+        changed: Callable[[tuple[str, str]], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._source = source
@@ -123,6 +132,7 @@ class RegistryMirror:
         self._clock = clock
         self._name = name
         self._stopped = stopped
+        self._changed = changed
         self._filter = topic_filter(settings.subjects, settings.exclude)
         self._was = _LastRead()
         self._there = _LastRead()
@@ -283,6 +293,7 @@ class RegistryMirror:
             if one.action == "register" and one.version is not None:
                 self._registered.add((one.subject, one.version))
             self._snapshot = replace(self._snapshot, written=self._snapshot.written + 1)
+            self._changed((one.sign, one.text(plan.context)))
             log.info("schema_changed", link=self._name, change=f"{one.sign} {one.text(plan.context)}")
         self._there.state = self._read_changed({one.subject for one in plan.operations})
         return failed
@@ -462,13 +473,19 @@ def registry_clients(
 
 
 def registry_mirror(
-    link: Link, *, clock: Clock = SYSTEM_CLOCK, stopped: Callable[[], bool] = lambda: False
+    link: Link,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    stopped: Callable[[], bool] = lambda: False,
+    changed: Callable[[tuple[str, str]], None] = lambda _: None,
 ) -> RegistryMirror | None:
     """Returns the mirror of a link's registries; None if it mirrors none."""
     if link.schemas is None:
         return None
     source, target = registry_clients(link, link.schemas, clock)
-    return RegistryMirror(link.schemas, source, target, clock=clock, name=link.name, stopped=stopped)
+    return RegistryMirror(
+        link.schemas, source, target, clock=clock, name=link.name, stopped=stopped, changed=changed
+    )
 
 
 def planned_schemas(link: Link) -> RegistryPlan | None:
@@ -481,7 +498,24 @@ def planned_schemas(link: Link) -> RegistryPlan | None:
     mirror = registry_mirror(link)
     if mirror is None:
         return None
-    try:
+    with closing(mirror):
         return mirror.look()
-    finally:
-        mirror.close()
+
+
+def applied_schemas(link: Link, changed: Callable[[tuple[str, str]], None]) -> SchemasSnapshot | None:
+    """
+    Makes the target's registry equal to the source's once, and returns how it ended; None if the link mirrors none.
+
+    Args:
+        link: Link with the registries.
+        changed: Takes sign and text of each change that was made.
+    """
+    try:
+        mirror = registry_mirror(link, changed=changed)
+    except RegistryError as error:
+        # its certificates cannot be read
+        return SchemasSnapshot(state="away", problem=error.message, fix=error.fix)
+    if mirror is None:
+        return None
+    with closing(mirror):
+        return mirror.round()

@@ -247,6 +247,8 @@ def test_after_a_failover_versions_of_applications_stay(
 
 def test_a_context_of_applications_stays_theirs(source: SchemaRegistry, target: SchemaRegistry) -> None:
     """Also if the link mirrors none of its subjects."""
+    # the id of `a` is free there
+    source.add("z", '"string"')
     source.add("a", '"int"')
     target.add(":.east:x", '"long"')
     with closing(mirror(source, target, context="east", subjects=("a",), deletions="delete")) as one:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 
 from eomirror.cli.app import main
+from eomirror.cli.plan import Planned
 from eomirror.registry.diff import RegistryPlan, SchemaPolicy, registry_plan
 from eomirror.registry.state import (
     IMPORT,
@@ -17,9 +21,11 @@ from eomirror.registry.state import (
     qualified,
     unqualified,
 )
+from eomirror.topics.plan import Plan
 from support.clusters.schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -255,44 +261,117 @@ def test_a_context_of_applications_is_not_touched(deleted: tuple[int, ...]) -> N
         assert [one.subject for one in found.conflicts] == ["a"]
 
 
-def test_the_command_shows_changes_conflicts_and_a_registry_that_is_away(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It does not pass for equal registries: the exit code is 1, and the reason stands where the changes would."""
+@pytest.fixture
+def registries(tmp_path: Path) -> Iterator[tuple[SchemaRegistry, SchemaRegistry, str]]:
+    """Registries of both ends, closed at the latest behind the test; and the file of a link that mirrors them."""
     source, target = SchemaRegistry(), SchemaRegistry()
-    source.add("a[b]", '"int"')
-    source.add("c", '"long"')
-    target.add("x", '"bytes"')
     file = tmp_path / "mirror.yaml"
     file.write_text(
         "clusters: {east: {bootstrap.servers: '127.0.0.1:1'}, west: {bootstrap.servers: '127.0.0.1:2'}}\n"
         "links: [{source: east, target: west, topics: [t], schemas: "
         f"{{source: '{source.url}', target: '{target.url}'}}}}]\n"
     )
-    monkeypatch.setattr("eomirror.cli.plan._plans", lambda _, chosen: ((one, (None, None)) for one in chosen))
-    monkeypatch.setattr("eomirror.cli.plan._structured", lambda *_: {})
-    monkeypatch.setattr("eomirror.cli.plan._draw", lambda *_, **__: None)
+    yield source, target, str(file)
+    source.close()
+    target.close()
+    structlog.reset_defaults()
 
-    def shown(output: str) -> tuple[object, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["plan", str(file), "-o", output])
-        return ended.value.code, " ".join(capsys.readouterr().out.split())
 
-    try:
-        code, text = shown("table")
-        assert not code
-        assert "schemas: 2 changes, 1 conflicts" in text
-        assert "+ schema c version 1, id 2" in text
-        assert "! a[b] version 1: id 1 stands for another schema on the target fix: mirror" in text
-    finally:
-        source.close()
-        target.close()
-    code, text = shown("table")
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
+    """Exit code and output of a command."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return ended.value.code, " ".join(capsys.readouterr().out.split())
+
+
+def kept_alike() -> Plan:
+    """The plan of clusters that do not differ."""
+    return Plan(("a", "b"), {}, (), (), (), (), {}, first_run=False)
+
+
+def test_plan_shows_changes_conflicts_and_a_registry_that_is_away(
+    registries: tuple[SchemaRegistry, SchemaRegistry, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    What differs is exit code 3, also if it is a conflict only.
+
+    A registry that is away does not pass for an equal one: the exit code is 1, and the reason stands where the changes
+    would.
+    """
+    source, target, file = registries
+    monkeypatch.setattr(
+        "eomirror.cli.plan.planned",
+        lambda _, chosen, *__, **___: ((one, Planned(kept_alike())) for one in chosen),
+    )
+    code, text = run(capsys, "plan", file, "-o", "json")
+    (link,) = json.loads(text)["links"]
+    assert (code or 0, link["differs"]) == (0, False)
+
+    source.add("a[b]", '"int"')
+    target.add("x", '"bytes"')
+    code, text = run(capsys, "plan", file, "-o", "json")
+    (link,) = json.loads(text)["links"]
+    assert (code, link["differs"], link["schemas"]["operations"]) == (3, True, [])
+
+    source.add("c", '"long"')
+    code, text = run(capsys, "plan", file, "-o", "table")
+    assert code == 3
+    assert "schemas: 2 changes, 1 conflicts" in text
+    assert "+ schema c version 1, id 2" in text
+    assert "! a[b] version 1: id 1 stands for another schema on the target fix: mirror" in text
+
+    source.close()
+    code, text = run(capsys, "plan", file, "-o", "table")
     assert code == 1
     assert "schemas: not known: schema registry of east" in text
-    code, text = shown("json")
+    code, text = run(capsys, "plan", file, "-o", "json")
     assert code == 1
     assert "does not answer" in text
+
+
+def test_apply_mirrors_the_schemas_once(
+    registries: tuple[SchemaRegistry, SchemaRegistry, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its changes stand among the others, also in the link's events; what stands is exit code 3, an absence 1."""
+    source, target, file = registries
+    recorded: list[tuple[str, str]] = []
+    entries = SimpleNamespace(
+        taken=lambda: [("~", "topic t")], record=lambda changed, _: recorded.extend(changed), stands=None
+    )
+    site = SimpleNamespace(apply=lambda: None, plan=kept_alike, entries=entries)
+    monkeypatch.setattr(
+        "eomirror.cli.apply.planned",
+        lambda _, chosen, ask: [(one, Planned(ask(site, SimpleNamespace(target=None)))) for one in chosen],
+    )
+    monkeypatch.setattr("eomirror.link.state.refuse_ended", lambda *_: None)
+
+    source.add("a", '"int"')
+    code, text = run(capsys, "apply", file, "-o", "json")
+    (link,) = json.loads(text)["links"]
+    assert (code or 0, link["differs"], link["schemas"]["state"]) == (0, False, "mirrored")
+    changes = [
+        ("~", "topic t"),
+        ("~", "mode of a: IMPORT, so that only a mirror registers"),
+        ("+", "schema a version 1, id 1"),
+    ]
+    assert recorded == changes
+    assert [(one["sign"], one["text"]) for one in link["changed"]] == changes
+    assert target.shown() == source.shown()
+
+    target.add("x", '"bytes"')
+    source.add("c", '"long"')
+    code, text = run(capsys, "apply", file, "-o", "table")
+    assert code == 3
+    assert "schemas: conflict: c version 1: id 2 stands for another schema on the target fix: mirror" in text
+
+    target.close()
+    code, text = run(capsys, "apply", file, "-o", "table")
+    assert code == 1
+    assert "schemas: away: schema registry of west" in text
 
 
 def test_names_in_contexts() -> None:
