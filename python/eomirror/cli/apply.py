@@ -66,7 +66,7 @@ def apply(config: str, links: tuple[str, ...], overrides: tuple[str, ...], outpu
 
 class _Applied(NamedTuple):
     """
-    What was done for a link.
+    Result of the command for a link.
 
     Attributes:
         changed: Sign and text of each change.

@@ -85,13 +85,7 @@ def plan(
     unused = loaded.unused_clusters
     plans = list(planned(loaded, chosen, lambda discovery, _: discovery.plan(), copy=True))
     schemas = {link.name: _schemas(link) for link in chosen if link.schemas is not None}
-    structured = [
-        _with_schemas(
-            _problem(link, found) if isinstance(found, MirrorError) else _structured(link, found),
-            schemas.get(link.name),
-        )
-        for link, found in plans
-    ]
+    structured = [_of_link(link, found, schemas.get(link.name)) for link, found in plans]
 
     alone = plans[0][1] if len(plans) == 1 else None
 
@@ -190,14 +184,17 @@ def _schemas(link: Link) -> RegistryPlan | MirrorError:
         return error
 
 
-def _with_schemas(row: dict[str, Any], found: RegistryPlan | MirrorError | None) -> dict[str, Any]:
-    """Returns the plan of a link, as plain values, with that of its registries."""
+def _of_link(
+    link: Link, found: Planned | MirrorError, schemas: RegistryPlan | MirrorError | None
+) -> dict[str, Any]:
+    """Returns the plans of a link and of its registries as plain values."""
     from eomirror.errors import MirrorError
 
-    if found is None:
+    row = _problem(link, found) if isinstance(found, MirrorError) else _structured(link, found)
+    if schemas is None:
         return row
-    differs = not isinstance(found, MirrorError) and found.differs
-    return {**row, "differs": row.get("differs", False) or differs, "schemas": found.as_dict()}
+    differs = not isinstance(schemas, MirrorError) and schemas.differs
+    return {**row, "differs": row.get("differs", False) or differs, "schemas": schemas.as_dict()}
 
 
 def _draw_schemas(found: RegistryPlan | MirrorError) -> None:
