@@ -1,12 +1,11 @@
 """
 Apicurio Registry: a registry of other people, with a layer of Confluent's API (`/apis/ccompat/v7`).
 
-Its archive comes from Maven Central, or from the repository that DEFAULT_ARTIFACT_REPOSITORY names, and is pinned.
+Its archive is pinned, and fetched as the jars of Kafka are.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eomirror.jvm import cache_folder, find_java, java_major
+from eomirror.jvm import find_java, java_major
+from eomirror.localkafka.jars import Jar, jar_folder
 from eomirror.localkafka.ports import free_ports
 from support.traffic.records import wait_for
 
@@ -28,9 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["apicurio"]
 
-_VERSION = "3.3.3"
-_SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
-_PATH = f"io/apicurio/apicurio-registry-app/{_VERSION}/apicurio-registry-app-{_VERSION}-all.tar.gz"
+_ARCHIVE = Jar(
+    group="io.apicurio",
+    artifact="apicurio-registry-app",
+    version="3.3.3",
+    sha256="8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63",
+    classifier="all",
+    extension="tar.gz",
+)
 _START_SECONDS = 120.0
 _LEAST_JAVA = 21
 
@@ -41,27 +46,19 @@ def _java() -> Path:
         told = subprocess.run([str(place), "-version"], capture_output=True, text=True, check=False).stderr
         if java_major(told) >= _LEAST_JAVA:
             return place
-    pytest.skip(f"Apicurio {_VERSION} needs Java {_LEAST_JAVA}")
+    pytest.skip(f"Apicurio {_ARCHIVE.version} needs Java {_LEAST_JAVA}")
 
 
 def _folder() -> Path:
     """Returns the unpacked archive; fetches it once."""
-    folder = cache_folder() / f"apicurio-{_VERSION}-{_SHA256[:8]}"
+    packed = jar_folder(f"apicurio-{_ARCHIVE.version}", "Apicurio Registry", (_ARCHIVE,))
+    folder = packed.with_name(f"{packed.name}-unpacked")
     if folder.is_dir():
         return folder
     part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    root = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY", "https://repo1.maven.org/maven2").rstrip("/")
-    archive = part / "archive.tar.gz"
-    with urllib.request.urlopen(f"{root}/{_PATH}", timeout=60) as answer, archive.open("wb") as file:  # noqa: S310  https
-        shutil.copyfileobj(answer, file)
-    with archive.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    assert found == _SHA256, f"{_PATH} is not the pinned archive: sha256 {found}"
-    with tarfile.open(archive) as packed:
-        packed.extractall(part, filter="data")
-    archive.unlink()
+    with tarfile.open(packed / _ARCHIVE.file_name) as archive:
+        archive.extractall(part, filter="data")
     try:
         part.rename(folder)
     except OSError:
