@@ -19,6 +19,8 @@ Exceptions of eomirror. Pure.
     |   |-- UnrepresentableRecordError  exit 1  a record this plane cannot write unchanged
     |   `-- RecordRefusedError        exit 1   the target refuses a record (size, timestamp)
     |-- RowError                      exit 1   a row of a DataFrame cannot be written
+    |-- RegistryError                 exit 1   a schema registry does not answer, or refuses a request
+    |   `-- RegistryRefusedError      exit 1   it does not keep what was registered, so it cannot be a target
     |-- StateError                    exit 1   a record in the target's state topics is unusable
     |-- DifferenceError               exit 3   differs, not caught up, or not ready
     |-- DataLossError                 exit 4   the source lost records before they were mirrored, or the target
@@ -65,6 +67,8 @@ __all__ = [
     "PlaneChangedError",
     "QuotaError",
     "RecordRefusedError",
+    "RegistryError",
+    "RegistryRefusedError",
     "RowError",
     "SourceDamagedError",
     "SourceUnreadableError",
@@ -270,6 +274,26 @@ class RecordRefusedError(TopicError):
 
 class RowError(MirrorError):
     """A row of a DataFrame cannot be written: no topic, no such partition, a malformed column."""
+
+
+class RegistryError(MirrorError):
+    """
+    A schema registry does not answer, or refuses a request.  The mirror of schemas repeats it, records are mirrored on.
+
+    Args:
+        message: Registry, request and answer.
+        fix: The next step.
+        topic: Unused.
+        code: Error code of the registry, or the HTTP status; 0 without an answer.
+    """
+
+    def __init__(self, message: str, *, fix: str = "", topic: str = "", code: int = 0) -> None:
+        super().__init__(message, fix=fix, topic=topic)
+        self.code = code
+
+
+class RegistryRefusedError(RegistryError):
+    """A registry answers that it has done a request, and has not: it cannot be the target of a mirror."""
 
 
 class StateError(MirrorError):

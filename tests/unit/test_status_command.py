@@ -12,7 +12,7 @@ from eomirror.cli.app import main
 from eomirror.errors import UnreachableError
 from eomirror.records.reports import TailComparison
 from eomirror.status import repeated_reader
-from eomirror.status.model import LinkStatus, RetentionStatus
+from eomirror.status.model import LinkStatus, RetentionStatus, SchemasStatus
 from eomirror.status.repeated_reader import more_seconds
 from support.fakes.status_records import verified
 from support.links.two_links import TWO_LINKS
@@ -88,6 +88,34 @@ def test_what_the_source_may_delete_soon_is_told(
     assert exit_code(path, "--link", "west->east", "-o", "json") == 0
     (link,) = json.loads(capsys.readouterr().out)["links"]
     assert [each["topic"] for each in link["retention"]] == ["c"]
+
+
+def test_the_mirror_of_schemas_is_told(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its state, its age and the first of what stands against it; a link without registries has none."""
+    schemas = SchemasStatus(
+        state="conflict",
+        subjects=4,
+        versions=9,
+        pending=1,
+        conflicts=2,
+        age_seconds=7.0,
+        problem="a[b]: why",
+        fix="do",
+    )
+    found = LinkStatus(link="west->east", state="running", schemas=schemas)
+    monkeypatch.setattr(Reader, "read", lambda _: found)
+    assert exit_code(path, "--link", "west->east", "-o", "table") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "schemas conflict: 4 subjects, 9 versions, 1 change to make, as of" in told
+    assert "a[b]: why; so for 1 more subject fix: do" in told
+    assert exit_code(path, "--link", "west->east", "-o", "json") == 0
+    (link,) = json.loads(capsys.readouterr().out)["links"]
+    assert (link["schemas"]["state"], link["schemas"]["age_seconds"]) == ("conflict", 7.0)
+    monkeypatch.setattr(Reader, "read", lambda _: replace(found, schemas=None))
+    assert exit_code(path, "--link", "west->east", "-o", "table") == 0
+    assert "schemas" not in capsys.readouterr().out
 
 
 def test_a_comparison_of_a_part_is_called_one(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eomirror.config.rights import NeededRight
     from eomirror.errors import MirrorError
     from eomirror.kafka.session import LinkSessions
+    from eomirror.registry.diff import RegistryPlan
     from eomirror.topics.diff import Change
     from eomirror.topics.discovery import Discovery
     from eomirror.topics.entries import EntryChange
@@ -35,6 +36,7 @@ __all__ = ["Planned", "change_row", "draw_stands", "plan", "planned", "stands"]
 _TOPICS_SHOWN = 30
 _DIFFERS = 3
 _ACTIONS = {"+": "add", "~": "change", "-": "delete", "=": "leave"}
+_SCHEMAS_SHOWN = 40
 
 
 @click.command(epilog="Example: eomirror plan mirror.yaml -o json")
@@ -58,7 +60,8 @@ def plan(
     Connect to the clusters of CONFIG and show what `run`, or `apply`, would create (+), change (~) and delete (-).
 
     Of topics, partitions and settings, and with the settings acls, quotas and deletions of ACL entries, client quotas
-    and copies whose topic is gone on the source.  What another hand has made on the target stays.
+    and copies whose topic is gone on the source.  What another hand has made on the target stays.  With `schemas`, also
+    of both registries; ! is a conflict of ids or versions, which is left alone.
 
     Also lets the brokers validate names and settings, and names all rights that `run`, `verify` and the failover
     commands lack.  Creates and changes nothing.  A link that cannot run is shown with the reason, beside the others.
@@ -68,7 +71,8 @@ def plan(
     much a run would copy, and from which offset.  Records are an upper bound, because markers and aborted records have
     offsets, too; bytes are an estimate by the size of the logs on the source's disks.
 
-    Exit codes: 0 there is nothing to change, 3 there is, 1 a link cannot run, 78 the configuration is refused.
+    Exit codes: 0 there is nothing to change, 3 there is, or schemas have a conflict, 1 a link cannot run, or a registry
+    does not answer, 78 the configuration is refused.
     """
     from eomirror.config import load_config
     from eomirror.config.rights import needed_rights
@@ -80,10 +84,8 @@ def plan(
         return _print_rights(needed_rights(loaded, chosen, principal=principal), output)
     unused = loaded.unused_clusters
     plans = list(planned(loaded, chosen, lambda discovery, _: discovery.plan(), copy=True))
-    structured = [
-        _problem(link, found) if isinstance(found, MirrorError) else _structured(link, found)
-        for link, found in plans
-    ]
+    schemas = {link.name: _schemas(link) for link in chosen if link.schemas is not None}
+    structured = [_of_link(link, found, schemas.get(link.name)) for link, found in plans]
 
     alone = plans[0][1] if len(plans) == 1 else None
 
@@ -97,16 +99,19 @@ def plan(
             else:
                 _draw(link, found.plan, found.copy, settings=settings)
                 draw_stands(found)
+            if link.name in schemas:
+                _draw_schemas(schemas[link.name])
         for alias in unused:
             stdout_console().print(f"note: no link uses cluster {escape(alias)}")
 
     print_result(output, {"links": structured, "unused_clusters": list(unused)}, draw)
     if isinstance(alone, MirrorError):
         raise alone
-    codes = [found.exit_code for _, found in plans if isinstance(found, MirrorError)]
+    results = (*(found for _, found in plans), *schemas.values())
+    codes = [found.exit_code for found in results if isinstance(found, MirrorError)]
     if codes:
         return max(codes)
-    return _DIFFERS if any(isinstance(found, Planned) and found.plan.pending for _, found in plans) else 0
+    return _DIFFERS if any(row["differs"] for row in structured) else 0
 
 
 class Planned(NamedTuple):
@@ -165,6 +170,50 @@ def _plan_of(
         lacking = refuse_missing_rights(config, link, sessions)
         found = ask(link_discovery(link, *sessions, clusters=config.clusters), sessions)
         return Planned(found, planned_copy(link, found, sessions) if copy else None, lacking)
+
+
+def _schemas(link: Link) -> RegistryPlan | MirrorError:
+    """Returns what a run would change in the target's schema registry, or the error of a registry."""
+    from eomirror.errors import RegistryError
+    from eomirror.registry.diff import RegistryPlan
+    from eomirror.registry.mirror import planned_schemas
+
+    try:
+        return planned_schemas(link) or RegistryPlan()
+    except RegistryError as error:
+        return error
+
+
+def _of_link(
+    link: Link, found: Planned | MirrorError, schemas: RegistryPlan | MirrorError | None
+) -> dict[str, Any]:
+    """Returns the plans of a link and of its registries as plain values."""
+    from eomirror.errors import MirrorError
+
+    row = _problem(link, found) if isinstance(found, MirrorError) else _structured(link, found)
+    if schemas is None:
+        return row
+    differs = not isinstance(schemas, MirrorError) and schemas.differs
+    return {**row, "differs": row.get("differs", False) or differs, "schemas": schemas.as_dict()}
+
+
+def _draw_schemas(found: RegistryPlan | MirrorError) -> None:
+    """Draws what a run would change in the target's schema registry: + ~ -, and ! for a conflict."""
+    from eomirror.errors import MirrorError
+
+    console = stdout_console()
+    if isinstance(found, MirrorError):
+        console.print(f"schemas: [red]not known[/]: {escape(str(found))}", highlight=False)
+        return
+    console.print(
+        f"schemas: {len(found.operations)} changes, {len(found.conflicts)} conflicts", highlight=False
+    )
+    for line in found.lines[:_SCHEMAS_SHOWN]:
+        console.print(escape(line), highlight=False, soft_wrap=True)
+    if (more := len(found.lines) - _SCHEMAS_SHOWN) > 0:
+        console.print(f"... {more} more: -o json")
+    for fix in dict.fromkeys(one.fix for one in found.conflicts):
+        console.print(escape(f"  fix: {fix}"), highlight=False, soft_wrap=True)
 
 
 def _print_rights(needed: Sequence[NeededRight], output: str | None) -> int:

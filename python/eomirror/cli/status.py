@@ -231,6 +231,25 @@ def _draw_reports(console: Console, item: LinkStatus) -> None:
         )
     for group, reason in ({} if item.left_groups is None else item.left_groups.groups).items():
         console.print(f"[yellow]group {escape(group)} is left alone[/]: {escape(reason)}")
+    if (schemas := item.schemas) is not None:
+        colour = (
+            "green" if schemas.state == "mirrored" else "yellow" if schemas.state == "conflict" else "red"
+        )
+        seen = "" if schemas.age_seconds is None else f", as of {human_seconds(schemas.age_seconds)} ago"
+        pending = f", {human_things(schemas.pending, 'change')} to make" if schemas.pending else ""
+        console.print(
+            f"schemas [{colour}]{schemas.state}[/{colour}]: {human_things(schemas.subjects, 'subject')}, "
+            f"{human_things(schemas.versions, 'version')}{pending}{seen}",
+            highlight=False,
+        )
+        if schemas.problem:
+            more = (
+                f"; so for {human_things(schemas.conflicts - 1, 'more subject')}"
+                if schemas.conflicts > 1
+                else ""
+            )
+            console.print(escape(f"  {schemas.problem}{more}"), highlight=False)
+            console.print(escape(f"  fix: {schemas.fix}"), highlight=False)
     if item.verifications:
         compared = [one.result for one in item.verifications]
         differ = [one.topic for one in compared if one.outcome == "differs"]

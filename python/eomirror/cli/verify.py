@@ -112,6 +112,11 @@ def parse_since(text: str, *, now_ms: int) -> int:
     "--at-rest", is_flag=True, help="With --transactions: no mirror runs, so an open transaction is a fault."
 )
 @click.option(
+    "--schemas",
+    is_flag=True,
+    help="Compare what the schema ids in copied records stand for at both registries.",
+)
+@click.option(
     "--record/--no-record",
     default=True,
     show_default=True,
@@ -133,6 +138,7 @@ def verify(
     plane: str,
     transactions: bool,
     at_rest: bool,
+    schemas: bool,
     record: bool,
     overrides: tuple[str, ...],
     output: str | None,
@@ -158,7 +164,11 @@ def verify(
     --transactions reads the target only, uncommitted and with control batches.  It audits that records, positions and
     offset map of each transaction were committed or aborted together, that the positions form one chain and, with
     --at-rest, that no transaction is open.  Exits 3 if a fault is found.
+
+    --schemas reads all copied records and looks every schema id that they carry up at both registries of `schemas`.
+    Exits 3 if an id that the source's registry knows is missing or stands for another schema on the target.
     """
+    from eomirror.cli.verify_schemas import verify_schemas
     from eomirror.clock import SYSTEM_CLOCK
     from eomirror.config import load_config
     from eomirror.failover import left_orphans
@@ -173,6 +183,11 @@ def verify(
         raise UsageError(
             "--transactions audits a whole link, with the native client",
             fix="leave out --topic, --from-offset, --since, --resume, --follow, --master and --plane",
+        )
+    if schemas and (transactions or any(each is not None for each in given[1:]) or spark_conf or follow):
+        raise UsageError(
+            "--schemas reads all copied records in one process",
+            fix="leave out --from-offset, --since, --resume, --follow, --master and --transactions; --topic is taken",
         )
     if resume is not None and follow:
         raise UsageError(
@@ -189,6 +204,9 @@ def verify(
     if transactions:
         require_reachable(loaded.clusters[link.target] for link in chosen)
         return audit_transactions(loaded, chosen, at_rest=at_rest, output=output)
+    if schemas:
+        require_reachable(clusters_of(loaded, chosen))
+        return verify_schemas(loaded, chosen, topics=topics, output=output)
     since_ms = None if since is None else parse_since(since, now_ms=SYSTEM_CLOCK.wall_ms())
     require_reachable(clusters_of(loaded, chosen))
     asked = {"topic": topics, "from_offset": from_offset, "since": since}

@@ -109,14 +109,18 @@ def with_secrets(rules: tuple[Rule, ...], place: Place, environ: Mapping[str, st
 
 
 def carried_link(link: Link) -> Link:
-    """Returns a link in the form that may be sent to another machine: its rules lack secrets that have a reference."""
+    """
+    Returns a link in the form that may be sent to another machine.
+
+    Its rules lack secrets that have a reference, and it names no schema registries: the driver alone asks them.
+    """
     rules = (
         rule
         if rule.secret is None or not rule.secret.reference
         else rule.with_secret(Secret("", rule.secret.reference))
         for rule in link.transform
     )
-    return replace(link, transform=tuple(rules)) if link.transform else link
+    return replace(link, transform=tuple(rules), schemas=None)
 
 
 def resolved_link(link: Link, environ: Mapping[str, str]) -> Link:

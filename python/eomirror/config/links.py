@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from eomirror.config.model import Cluster, Link
     from eomirror.config.nodes import Faults, Map
+    from eomirror.config.schemas import SchemaMirror
 
 __all__ = ["check_links"]
 
@@ -58,6 +59,7 @@ def check_links(
         checker.deletions(link)
         checker.placement(link)
         checker.transform(link)
+        checker.schemas(link)
         checker.names(link)
         checker.covered(link)
     _twice(links, nodes, faults)
@@ -79,6 +81,7 @@ def check_links(
     ]
     _one_way(checked, nodes, faults)
     _without_header(checked, nodes, faults)
+    _separate_copies(checked, nodes, faults)
     _placed_alike(checked, nodes, faults)
     _moved_groups(checked, nodes, faults)
     _mixed_copies(checked, nodes, faults)
@@ -268,6 +271,17 @@ class _Checker:
                     f"leave {key} out; or write rules in place of the query",
                 )
 
+    def schemas(self, link: Link) -> None:
+        """Warns of a link that mirrors the topic of a registry as well."""
+        if link.schemas is not None and link.topics and link.mirrors("_schemas"):
+            self._faults.warn(
+                f"{self._path}.schemas",
+                "`topics` matches _schemas as well, the topic of a registry: its copy serves no registry that takes "
+                "registrations",
+                "exclude: [_schemas]",
+                self._node.line_of("schemas"),
+            )
+
     def names(self, link: Link) -> None:
         """Checks that the link's own topics have legal names."""
         names = LinkNames(link.state_name)
@@ -317,6 +331,51 @@ def _without_header(links: Sequence[Link], nodes: Sequence[Map], faults: Faults)
                 "choose target names that no link mirrors back, with provenance: auto; or remove the transform",
                 node.line_of("transform"),
             )
+
+
+def _separate_copies(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:
+    """Checks that no link deletes subjects that another one mirrors, and that none come back to their source."""
+    for number, link in enumerate(links):
+        one = link.schemas
+        if one is None:
+            continue
+        path, line = f"links[{number}].schemas", nodes[number].line_of("schemas")
+        for before in links[:number]:
+            other = before.schemas
+            if other is None or one.context != other.context:
+                continue
+            same = (one.subjects, one.exclude) == (other.subjects, other.exclude)
+            deletes = "delete" in (one.deletions, other.deletions)
+            if set(one.target.urls) & set(other.target.urls) and (same or deletes):
+                faults.add(
+                    path,
+                    f"{before.name} mirrors {'the same ' if same else ''}subjects into the same context of the same "
+                    "registry"
+                    + ("" if same else ", and `deletions: delete` would delete what the other one mirrors"),
+                    "give each link a `context` of its own"
+                    + (", or different `subjects`" if same else ", or write deletions: report in both"),
+                    line,
+                )
+                break
+        if _come_back(one, [each.schemas for each in links[: number + 1] if each.schemas is not None]):
+            faults.add(
+                path,
+                f"subjects of {link.source} come back to its registry, where applications could not register any more",
+                "give each direction a `context`, such as the name of its source",
+                line,
+            )
+
+
+def _come_back(first: SchemaMirror, mirrors: Sequence[SchemaMirror]) -> bool:
+    """Returns True if copies in the default context come back to the source of ``first``."""
+    if first.context:
+        return False
+    reached: set[str] = set(first.target.urls)
+    for _ in mirrors:
+        for each in mirrors:
+            if not each.context and reached & set(each.source.urls):
+                reached |= set(each.target.urls)
+    return bool(reached & set(first.source.urls))
 
 
 def _placed_alike(links: Sequence[Link], nodes: Sequence[Map], faults: Faults) -> None:

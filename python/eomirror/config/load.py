@@ -37,6 +37,7 @@ from eomirror.config.nodes import (
 from eomirror.config.nodes import Sequence as ListNode
 from eomirror.config.references import resolve
 from eomirror.config.rules import CODECS, cluster_advice, cluster_conflict, login_advice, property_fault
+from eomirror.config.schemas import parse_schemas
 from eomirror.config.secret import Secret, has_reference, is_secret_key, shows_secret
 from eomirror.config.token_function import OAUTH_CB
 from eomirror.config.values import ALIAS
@@ -90,6 +91,8 @@ _REQUIRED = {
     "target": "name a cluster by its alias",
     "topics": 'write a list of regular expressions; [".*"] for all topics',
 }
+# settings of a link whose values may refer to the environment or to a file
+_WITH_SECRETS = frozenset({"schemas", "transform"})
 _SHAREABLE = [name for name, each in LINK_SETTINGS.items() if each.shareable]
 _LAST_PORT = 65535
 # a name, or an address of IPv4 or IPv6
@@ -481,13 +484,17 @@ class _SectionReader:
             place = Place(value, f"{path}.{name}", self._faults)
             if name == "name" and isinstance(value, Scalar) and value.text == _default_name(node):
                 continue
-            if name != "transform" and any(map(has_reference, texts_of(value))):
+            if name not in _WITH_SECRETS and any(map(has_reference, texts_of(value))):
                 place.refuse(
                     "references are allowed only under `clusters` and `spark`, where values are kept secret",
                     f"write the value here, or set it with -s {place.path}=VALUE",
                 )
                 continue
-            parsed = LINK_SETTINGS[name].parse(place)
+            parsed: Any
+            if name == "schemas":
+                parsed = parse_schemas(place, lambda place, text: resolve(place, text, self._environ))
+            else:
+                parsed = LINK_SETTINGS[name].parse(place)
             if name == "transform" and parsed is not None:
                 parsed = with_secrets(parsed, place, self._environ)
             if parsed is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror.config.model import LINK_SETTINGS
 from eomirror.config.nodes import Map, Node, Scalar, Sequence, key_name
+from eomirror.config.schemas import written_schemas
 from eomirror.config.secret import MASK, Secret, has_reference, is_secret_key, shows_secret
 from eomirror.config.values import written
 
@@ -64,16 +65,22 @@ def literal_secrets(root: Map) -> Iterator[tuple[str, int]]:
         if isinstance(cluster, Map):
             yield from _secrets(cluster, f"clusters.{key_name(alias)}")
     yield from _secrets(Map(dict(_below(root, "spark"))), "spark")
-    yield from _secrets_of_rules(root)
+    yield from _secrets_of_links(root)
 
 
-def _secrets_of_rules(root: Map) -> Iterator[tuple[str, int]]:
-    """Yields path and line of each literal secret of a mask, under ``links`` and ``defaults``."""
+def _secrets_of_links(root: Map) -> Iterator[tuple[str, int]]:
+    """Yields path and line of each literal secret of a mask or a registry, under ``links`` and ``defaults``."""
     links = root.entries.get("links")
     places = [
         (f"links[{n}]", node) for n, node in enumerate(links.items if isinstance(links, Sequence) else ())
     ]
     for path, node in (*places, ("defaults", root.entries.get("defaults"))):
+        schemas = node.entries.get("schemas") if isinstance(node, Map) else None
+        registries = schemas.entries if isinstance(schemas, Map) else {}
+        for end in ("source", "target"):
+            registry = registries.get(end)
+            if isinstance(registry, Map):
+                yield from _secrets(registry, f"{path}.schemas.{end}")
         rules = node.entries.get("transform") if isinstance(node, Map) else None
         for number, rule in enumerate(rules.items if isinstance(rules, Sequence) else ()):
             mask = rule.entries.get("mask") if isinstance(rule, Map) else None
@@ -120,6 +127,7 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
 
 def _link(link: Link) -> dict[str, Any]:
     shown = {name: written(getattr(link, name)) for name in ("name", *LINK_SETTINGS)}
+    shown["schemas"] = written_schemas(link.schemas)
     for name in ("raise_limit_to", "target_partitions"):
         if getattr(link, name) is None:
             del shown[name]

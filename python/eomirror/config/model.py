@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from eomirror.config.schemas import SCHEMAS, SchemaMirror
 from eomirror.config.transform import transform_of
 from eomirror.config.values import (
     ACLS,
@@ -192,6 +193,15 @@ class Link:
         choice("stop", "drop", "keep"),
         "Reaction to a record whose value is no JSON, where a rule of `transform` reads a field: `stop` the topic; "
         "`drop` the record; or `keep` it, with a value that is *not masked*.",
+    )
+    schemas: SchemaMirror | None = field(
+        default=None,
+        metadata=described(
+            SCHEMAS,
+            "Schema registries to mirror through their API: `{source: URL, target: URL}`, or with a login, TLS, "
+            "`subjects`, `exclude`, `context`, `interval` and `deletions`: [schemas](schemas.md). `false`: none.",
+            shareable=False,
+        ),
     )
     groups: tuple[str, ...] = setting(
         patterns([".*"], of="group"),

@@ -26,6 +26,7 @@ __all__ = [
     "PRODUCER_FORCED",
     "cluster_advice",
     "cluster_conflict",
+    "is_sent_in_clear",
     "login_advice",
     "property_fault",
 ]
@@ -231,7 +232,7 @@ def login_advice(properties: Mapping[str, str | Secret]) -> list[tuple[str, str,
                 "remove it, and issue broker certificates for the advertised host names",
             )
         )
-    if _is_sent_in_clear(_plain(properties, _TOKEN_ENDPOINT)):
+    if is_sent_in_clear(_plain(properties, _TOKEN_ENDPOINT)):
         found.append(
             (_TOKEN_ENDPOINT, "the client's secret and its tokens are sent unencrypted", "use https://")
         )
@@ -243,7 +244,7 @@ def _plain(properties: Mapping[str, str | Secret], key: str) -> str:
     return (value.reveal() if isinstance(value, Secret) else value).strip().lower()
 
 
-def _is_sent_in_clear(url: str) -> bool:
+def is_sent_in_clear(url: str) -> bool:
     """Returns True if a URL is plain http to another machine."""
     if not url.startswith("http://"):
         return False

@@ -23,7 +23,7 @@ OUR_REFERENCE = re.compile(r"(env|file):(.*)", re.DOTALL)
 
 # `pem` also matches public certificates: masking those is harmless
 _SECRET_KEY = re.compile(
-    r"passw|secret|token|jaas|credential|passphrase|keytab|pem$|(^|[._-])key$|account\.key|oauthbearer\.config",
+    r"passw|secret|token|jaas|credential|passphrase|keytab|pem$|(^|[._-])key$|account\.key|user\.info|oauthbearer\.config",
     re.IGNORECASE,
 )
 # a value that contains a secret, such as -Djavax.net.ssl.keyStorePassword=... in Java options, or a URL with a password

@@ -75,6 +75,7 @@ def starter_configuration(starter: Starter) -> str:
         f"    naming: {starter.naming}\n"
         "    # Consumer groups whose offsets are translated; [] for none.\n"
         '    groups: [".*"]\n'
+        f"{''.join(_as_comment(name, indent=4) for name in _of_one_link())}"
         "\n# Settings of all links, with their defaults; each may also stand on a link.\n"
         "defaults:\n"
         f"  # {LINK_SETTINGS['lanes'].text}\n"
@@ -82,11 +83,22 @@ def starter_configuration(starter: Starter) -> str:
     )
     for name, each in LINK_SETTINGS.items():
         if each.shareable and name not in _ON_THE_LINK and name != "lanes":
-            value = "  # unset by default" if each.shown == "unset" else f" {each.shown}"
-            text.append(f"{_comment(each.text)}  # {name}:{value}\n")
+            text.append("\n" + _as_comment(name, indent=2))
     return "".join(text)
 
 
-def _comment(words: str) -> str:
-    lines = textwrap.wrap(words, _WIDTH, break_long_words=False, break_on_hyphens=False)
-    return "\n" + "".join(f"  # {line}\n" for line in lines)
+def _of_one_link() -> list[str]:
+    """Returns the settings that only a link has, but for its name and those that the file sets."""
+    return [
+        name
+        for name, each in LINK_SETTINGS.items()
+        if not each.shareable and name not in _ON_THE_LINK and name != "name"
+    ]
+
+
+def _as_comment(name: str, *, indent: int) -> str:
+    """Returns the description of a setting, and the setting with its default, as comments."""
+    each, begin = LINK_SETTINGS[name], " " * indent
+    lines = textwrap.wrap(each.text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    value = "  # unset by default" if each.shown == "unset" else f" {each.shown}"
+    return "".join(f"{begin}# {line}\n" for line in (*lines, f"{name}:{value}"))

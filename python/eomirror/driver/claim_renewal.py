@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         OutageRecords,
         TargetRecords,
     )
+    from eomirror.driver.registry_thread import RegistryThread
     from eomirror.driver.source_ends import EndRecords
     from eomirror.driver.stopped_topics import StopRecords
     from eomirror.link.control_watch import ControlWatch
@@ -54,6 +55,7 @@ class LinkRecords:
         target: Changes on the target, and what stands.
         configuration: Changes of the configuration.
         watch: Processes that stood by.
+        schemas: State of the mirror of schema registries, and the thread that runs it.
     """
 
     stops: StopRecords
@@ -64,11 +66,12 @@ class LinkRecords:
     target: TargetRecords
     configuration: ConfigurationRecords
     watch: ControlWatch
+    schemas: RegistryThread
 
     def write(self, commit: _Commit) -> None:
         """Passes the records that control lacks to ``commit``; if that raises, they are due again."""
-        kept = (self.ends, self.left, self.lanes, self.target, self.configuration, self.stops, self.watch)
-        for due in (self.outages, *kept):
+        kept = (self.ends, self.left, self.lanes, self.target, self.configuration, self.stops, self.schemas)
+        for due in (self.outages, *kept, self.watch):
             commit = _beside(due.write, commit)
         commit([])
 

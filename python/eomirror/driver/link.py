@@ -28,6 +28,7 @@ from eomirror.driver.link_lanes import LinkLanes
 from eomirror.driver.link_progress import LinkProgress
 from eomirror.driver.link_tools import refuse_left_out, without_lane
 from eomirror.driver.outage_records import ConfigurationRecords, LaneRecords, OutageRecords, TargetRecords
+from eomirror.driver.registry_thread import RegistryThread
 from eomirror.driver.source_ends import EndRecords
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.driver.taken_link import TakenLink
@@ -131,6 +132,7 @@ class LinkThread:
             TargetRecords(spec.link, clock),
             ConfigurationRecords(spec, clock),
             ControlWatch(spec.link, sessions.target),
+            RegistryThread(self._background, spec, over=self._over, clock=clock),
         )
         self.lanes = _lanes_of(
             spec, tools, self.progress, self._records, check_owner=self._taken.check, fail=self.fail
@@ -178,8 +180,8 @@ class LinkThread:
 
     @property
     def caught_up(self) -> bool:
-        """True if all goals are reached and the groups' offsets are translated."""
-        return self.progress.caught_up and self.group_thread.settled()
+        """True if all goals are reached, and the groups' offsets and the schemas are mirrored."""
+        return self.progress.caught_up and self.group_thread.settled() and self._records.schemas.settled()
 
     def snapshot(self) -> LinkSnapshot:
         """Returns the state of the link."""
@@ -197,6 +199,7 @@ class LinkThread:
             claim_age_seconds=self._claim_renewal.age_seconds,
             spark_jobs=len(self.lanes.running),
             refused_configuration=self._records.configuration.refused,
+            schemas=self._records.schemas.status(),
         )
 
     def fail(self, error: BaseException, *, everything: bool = False) -> None:
@@ -272,6 +275,7 @@ class LinkThread:
         release_freed_memory()
         background.start(self._discovery_loop, "planner")
         background.start(lambda: background.guard("groups_not_followed", self.group_thread.run), "follower")
+        self._records.schemas.start()
         background.start(self._control_loop, "control")
         background.start(self._ends_loop, "ends")
         self._tools.wake()

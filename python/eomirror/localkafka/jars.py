@@ -62,17 +62,30 @@ _FETCHED = re.compile(r"\[SUCCESSFUL \]")
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One jar by its Maven coordinates, and its SHA-256 in hexadecimal."""
+    """
+    One jar by its Maven coordinates.
+
+    Attributes:
+        group: Its group.
+        artifact: Its name.
+        version: Its version.
+        sha256: SHA-256 in hexadecimal.
+        classifier: Part of the version's files that it is; empty for the main one.
+        extension: Ending of its name, if it is another archive.
+    """
 
     group: str
     artifact: str
     version: str
     sha256: str
+    classifier: str = ""
+    extension: str = "jar"
 
     @property
     def file_name(self) -> str:
         """Name of the file in the cache, which is that on Maven Central too."""
-        return f"{self.artifact}-{self.version}.jar"
+        part = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.artifact}-{self.version}{part}.{self.extension}"
 
 
 def parse_lock(text: str) -> tuple[Jar, ...]:
@@ -251,7 +264,7 @@ class _Ivy:
                 "org.apache.ivy.Main",
             ),
             *("-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml"), "-notransitive"),
-            *("-retrieve", f"{target}/[artifact]-[revision].[ext]"),
+            *("-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"),
         ]
         self._title, self._counter = title, counter
         self._lines: list[str] = []
@@ -310,11 +323,14 @@ def _ivy_settings(cache: Path) -> str:
 def _ivy_module(jars: list[Jar]) -> str:
     rows = (
         f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)} "
-        'conf="default->default" transitive="false"/>'
+        'conf="default->default" transitive="false">'
+        f"<artifact name={quoteattr(jar.artifact)} type={quoteattr(jar.extension)} ext={quoteattr(jar.extension)}"
+        f"{f' m:classifier={quoteattr(jar.classifier)}' if jar.classifier else ''}/></dependency>"
         for jar in jars
     )
     return (
-        '<ivy-module version="2.0"><info organisation="eomirror" module="kafka"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="eomirror" module="kafka"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{''.join(rows)}</dependencies></ivy-module>"
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eomirror.metrics.families import Sink
     from eomirror.metrics.verdict import Verdict
     from eomirror.status.live import LinkView
-    from eomirror.status.model import LinkStatus, PartitionStatus
+    from eomirror.status.model import LinkStatus, PartitionStatus, SchemasStatus
     from eomirror.status.snapshot import LinkSnapshot
 
 __all__ = ["MOST_AGES", "ProcessFacts", "collect", "exposition", "stop_reason"]
@@ -144,6 +144,7 @@ class _Link:
         for plane in ("native", "client"):
             self._add("lanes", planes[plane], plane)
         self._topics(status, per_partition=per_partition)
+        self._schemas(status.schemas)
         self._readiness(status)
         live = self._view.live
         if live is None:
@@ -175,6 +176,13 @@ class _Link:
                 self._add("topic_stopped", 1, stop.topic)
         for topic in sorted({item.topic for item in status.partitions if item.paused}):
             self._add("topic_paused", 1, topic)
+
+    def _schemas(self, schemas: SchemasStatus | None) -> None:
+        if schemas is not None:
+            self._add("schema_subjects", schemas.subjects)
+            self._add("schema_changes_pending", schemas.pending)
+            self._add("schema_conflicts", schemas.conflicts)
+            self._add("schema_age_seconds", schemas.age_seconds)
 
     def _waiting(self, topic: str, items: list[PartitionStatus], *, per_partition: bool) -> None:
         records, seconds = total_lag(items)

@@ -66,8 +66,8 @@ class LinkEvent:
         kind: ``owner``, ``take-over``, ``released``, ``generation``, ``gap``, ``adoption``, ``hand-back``,
             ``taken-back``, ``stopped``, ``resumed``, ``pause``, ``lane``, ``restarts``, ``protocol``, ``verification``,
             ``tail``, ``drill``, ``promotion``, ``fence``, ``reversal``, ``restoration``, ``resumption``,
-            ``recreation``, ``copy-back``, ``outage``, ``target`` or ``silent``; or the kind of a control record of
-            a newer release.
+            ``recreation``, ``copy-back``, ``schemas``, ``outage``, ``target`` or ``silent``; or the kind of a control
+            record of a newer release.
         text: One line for people.
         topic: Source topic that it is about; empty for none.
     """

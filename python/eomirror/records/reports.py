@@ -10,6 +10,8 @@ kinds.  Keys:
   with its claim.
 * ``{"kind":"refused-configuration"}`` -> `RefusedConfiguration`: the changed file that the mirror does not take; the
   owner writes it with its claim, and deletes it when a file is in force again.
+* ``{"kind":"schemas"}`` -> `SchemasMirrored`: state of the mirror of schema registries; the owner writes it with its
+  claim.
 * ``{"kind":"verification","topic"}`` -> `Verification`: result of the last `eomirror verify` of a topic.
 * ``{"kind":"tail"}`` -> `TailComparison`: result of the last comparison before a planned promotion that compared only
   the ends of the copies.  It replaces no `Verification`: what stands before these ends was not looked at.
@@ -51,6 +53,7 @@ __all__ = [
     "LaneRestarts",
     "RefusedConfiguration",
     "Reports",
+    "SchemasMirrored",
     "StandbyProcess",
     "TailComparison",
     "Verification",
@@ -136,6 +139,30 @@ class RefusedConfiguration(SingleRecord):
     """
 
     reason: Excerpt
+    run: str
+    timestamp: int
+
+
+@control_record("schemas", informative=True, silent=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemasMirrored(SingleRecord):
+    """
+    State of the mirror of schema registries, as `eomirror.registry.mirror.SchemasSnapshot` explains its fields.
+
+    Attributes:
+        run: Run of the mirror.
+        timestamp: Time of the record, ms since the epoch.
+    """
+
+    state: str
+    subjects: int
+    versions: int
+    pending: int
+    conflicts: int
+    kept: int
+    problem: Excerpt
+    fix: Excerpt
+    equal_at: int
     run: str
     timestamp: int
 
@@ -299,6 +326,7 @@ class Reports:
         refused: Refused configuration; None for none.
         own: Entries on the target that the link has added.
         comparison: Last comparison of the target with the source; None for none.
+        schemas: State of the mirror of schema registries; None for none.
     """
 
     restarts: tuple[LaneRestarts, ...] = ()
@@ -310,6 +338,7 @@ class Reports:
     refused: RefusedConfiguration | None = None
     own: tuple[OwnEntry, ...] = ()
     comparison: TargetComparison | None = None
+    schemas: SchemasMirrored | None = None
 
 
 def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Reports:
@@ -339,6 +368,7 @@ def decode_reports(records: Iterable[tuple[bytes | None, bytes | None]]) -> Repo
         found.last(RefusedConfiguration),
         tuple(found.all(OwnEntry)),
         found.last(TargetComparison),
+        found.last(SchemasMirrored),
     )
 
 

@@ -163,6 +163,7 @@ def _with_topics(status: LinkStatus, topics: LinkStatus) -> LinkStatus:
         problem=status.problem,
         fix=status.fix,
         refused_configuration=status.refused_configuration,
+        schemas=status.schemas,
     )
 
 

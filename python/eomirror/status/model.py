@@ -46,6 +46,7 @@ __all__ = [
     "OwnerStatus",
     "PartitionStatus",
     "RetentionStatus",
+    "SchemasStatus",
     "VerificationStatus",
     "as_json",
     "rule_counts",
@@ -337,6 +338,27 @@ class GroupsStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchemasStatus:
+    """
+    State of the mirror of schema registries, as `eomirror.registry.mirror.SchemasSnapshot` explains its fields.
+
+    Attributes:
+        age_seconds: Time since the target's registry was last seen to have all that the source's had; None if it was
+            not since the link last started.
+    """
+
+    state: str
+    subjects: int = 0
+    versions: int = 0
+    pending: int = 0
+    conflicts: int = 0
+    kept: int = 0
+    age_seconds: float | None = None
+    problem: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStatus:
     """
     Status of one link.
@@ -392,6 +414,7 @@ class LinkStatus:
         awaited: Topics that `topics` gives by name and that the source lacks: mirrored when they appear.
         comparison: Last comparison of the target with the source in settings, ACL entries and quotas; None for none.
         refused_configuration: Changed configuration file that the running mirror refuses; None for none.
+        schemas: Mirror of schema registries; None if the link mirrors none.
     """
 
     link: str
@@ -433,6 +456,7 @@ class LinkStatus:
     awaited: tuple[str, ...] = ()
     comparison: TargetComparison | None = None
     refused_configuration: RefusedConfiguration | None = None
+    schemas: SchemasStatus | None = None
 
     @property
     def unread(self) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import StoppedTopic
     from eomirror.records.reports import RefusedConfiguration
     from eomirror.status.goals import GoalProgress
-    from eomirror.status.model import LaneStatus, PartitionStatus
+    from eomirror.status.model import LaneStatus, PartitionStatus, SchemasStatus
 
 __all__ = [
     "ASKED_SECONDS",
@@ -100,6 +100,7 @@ class LinkSnapshot:
         caught_up: True if the run ends, or has ended, because all goals were reached; the lag is the one that ended it.
         refused_configuration: Changed configuration file that is refused; None for none.
         lag_unknown: Reason why ``lag_records`` is unknown, with the partitions; else empty.
+        schemas: Mirror of schema registries; None if the link mirrors none.
     """
 
     link: str
@@ -132,6 +133,7 @@ class LinkSnapshot:
     caught_up: bool = False
     refused_configuration: RefusedConfiguration | None = None
     lag_unknown: str = ""
+    schemas: SchemasStatus | None = None
 
     @property
     def stopped_topics(self) -> dict[str, str]:
@@ -179,6 +181,7 @@ class LinkSnapshot:
             problem=self.error or self.waiting or self.away,
             fix=self.fix,
             refused_configuration=self.refused_configuration,
+            schemas=self.schemas,
         )
 
     def lag_of(self, partitions: Sequence[PartitionStatus]) -> tuple[int | None, float | None]:

@@ -44,6 +44,18 @@ def test_links_begin_end_and_begin_again() -> None:
     assert changes_of(before, before).texts == []
 
 
+def test_registries_that_change_begin_their_link_again() -> None:
+    """Those that are the same, with their login, do not."""
+    end = {"url": "http://r:8081", "bearer.auth.token": "t"}
+    before = configured(one={"schemas": {"source": end, "target": "http://s:8081"}}, two={})
+    same = configured(one={"schemas": {"source": dict(end), "target": "http://s:8081"}}, two={})
+    assert changes_of(before, same).texts == []
+    after = configured(
+        one={"schemas": {"source": {**end, "bearer.auth.token": "u"}, "target": "http://s:8081"}}, two={}
+    )
+    assert changes_of(before, after).again == {"one": ("schemas",)}
+
+
 def test_a_property_of_a_cluster_begins_its_links_again() -> None:
     """Also one that is no link's own setting."""
     before, given = configured(one={}), settings(one={})

@@ -69,6 +69,74 @@ LINK_CASES = [
     ("topics: [a], on_refused: raise-limit, exclude_configs: [max.*]", "on_refused", "leaves to the target"),
     ("topics: [a], group_deletions: follow", "group_deletions", "keep, delete"),
     ("topics: [a], group_deletions: delete", "group_deletions", "sync_group_offsets is false"),
+    ("topics: [a], schemas: true", "schemas", "names no registry"),
+    ("topics: [a], schemas: {source: 'http://a'}", "schemas", "`target` is missing"),
+    ("topics: [a], schemas: {source: 'http://a', target: 'http://b', x: 1}", "schemas.x", "unknown key"),
+    ("topics: [a], schemas: {source: 'ftp://a', target: 'http://b'}", "schemas.source", "no address"),
+    (
+        "topics: [a], schemas: {source: 'http://u:p@a', target: 'http://b'}",
+        "schemas.source",
+        "contains a login",
+    ),
+    ("topics: [a], schemas: {source: 'http://a', target: 'http://a'}", "schemas", "the same registry"),
+    (
+        "topics: [a], schemas: {source: 'http://a', target: 'http://b/contexts/.east'}",
+        "schemas.target",
+        "more than a registry",
+    ),
+    (
+        "topics: [a], schemas: {source: 'http://a?token=x', target: 'http://b'}",
+        "schemas.source",
+        "more than a registry",
+    ),
+    (
+        "topics: [a], schemas: {source: {url: 'http://a', bearer.auth.token: 'é'}, target: 'http://b'}",
+        "schemas.source.bearer.auth.token",
+        "no header of HTTP",
+    ),
+    (
+        "topics: [a], schemas: {source: 'http://a', target: 'http://b', context: 'a:b'}",
+        "schemas.context",
+        "not the name of a context",
+    ),
+    (
+        "topics: [a], schemas: {source: {url: 'http://a', basic.auth.user.info: x}, target: 'http://b'}",
+        "schemas.source",
+        "has no colon",
+    ),
+    (
+        (
+            "topics: [a], schemas: {source: {url: 'http://a', "
+            "bearer.auth.client.id: x, bearer.auth.client.secret: y}, target: 'http://b'}"
+        ),
+        "schemas.source",
+        "issuer.endpoint.url is missing",
+    ),
+    (
+        "topics: [a], schemas: {source: {url: 'http://a', ssl.key.location: /x}, target: 'http://b'}",
+        "schemas.source",
+        "belong together",
+    ),
+    (
+        "topics: [a], schemas: {source: {url: 'h://a'}, target: 'http://b'}",
+        "schemas.source",
+        "no address",
+    ),
+    (
+        "topics: [a], schemas: {source: {url: 'http://a', bearer.auth.token: '${env:NOT_SET}'}, target: 'http://b'}",
+        "schemas.source.bearer.auth.token",
+        "NOT_SET is not set",
+    ),
+    (
+        "topics: [a], schemas: {source: {url: 'http://a', acks: all}, target: 'http://b'}",
+        "schemas.source.acks",
+        "known",
+    ),
+    (
+        "topics: [a], schemas: {source: 'http://a', target: 'http://b', interval: 0ms}",
+        "schemas.interval",
+        "range",
+    ),
     ("topics: [a], provenance: yes", "provenance", "auto, on, off"),
     ("topics: [a], commit_interval: 100", "commit_interval", "has no unit"),
     ("topics: [a], commit_interval: 1 day", "commit_interval", "is not a duration"),

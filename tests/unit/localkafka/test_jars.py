@@ -58,3 +58,11 @@ def test_wrong_jar_never_reaches_the_cache(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(MirrorError, match="g:a:1 is not the pinned jar"):
         jars.class_path("4.3")
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_an_archive_that_is_no_jar_is_asked_for_by_its_classifier() -> None:
+    """Maven Central has several files of a version; the main one is the jar."""
+    archive = jars.Jar("g", "a", "1", "", classifier="all", extension="tar.gz")
+    assert (archive.file_name, jars.Jar("g", "a", "1", "").file_name) == ("a-1-all.tar.gz", "a-1.jar")
+    assert '<artifact name="a" type="tar.gz" ext="tar.gz" m:classifier="all"/>' in jars._ivy_module([archive])
+    assert "classifier" not in jars._ivy_module([jars.Jar("g", "a", "1", "")])

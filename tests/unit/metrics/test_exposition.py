@@ -33,6 +33,7 @@ from eomirror.status.model import (
     OwnerStatus,
     PartitionStatus,
     RetentionStatus,
+    SchemasStatus,
 )
 from eomirror.status.snapshot import LinkSnapshot, TopicSnapshot
 from eomirror.status.work import Counters, LaneWork, TopicWork
@@ -324,6 +325,19 @@ def test_what_stands_in_control_is_exported() -> None:
     assert not [name for name, _ in nothing if name == "eomirror_verified_age_seconds"]
 
 
+def test_the_mirror_of_schemas_is_exported_where_there_is_one() -> None:
+    """With the age of what was equal last, NaN if that never was."""
+    schemas = SchemasStatus(state="conflict", subjects=4, pending=2, conflicts=1, age_seconds=7.5)
+    samples = read([LinkView(facts=FACTS, status=status(schemas=schemas), read_seconds=0.2)])
+    names = ("schema_subjects", "schema_changes_pending", "schema_conflicts", "schema_age_seconds")
+    assert [value(samples, name) for name in names] == [4, 2, 1, 7.5]
+    never = replace(schemas, age_seconds=None)
+    samples = read([LinkView(facts=FACTS, status=status(schemas=never), read_seconds=0.2)])
+    assert math.isnan(value(samples, "schema_age_seconds"))
+    nothing = read([LinkView(facts=FACTS, status=status(), read_seconds=0.2)])
+    assert not [name for name, _ in nothing if name.startswith("eomirror_schema")]
+
+
 def test_open_transactions_of_the_source_are_counted_with_the_oldest() -> None:
     """They hold back the lag's end, so no lag shows them."""
     samples = read([LinkView(facts=FACTS, status=status(), read_seconds=0.2)])
@@ -518,7 +532,8 @@ def test_every_family_is_exported_somewhere_and_no_other() -> None:
     """The reference lists what is exported: by `run`, by `serve`, or by both."""
     topic = snapshot().topics[0]
     held = tuple(replace(part, paused=True) for part in topic.partitions)
-    driver = snapshot(topics=(replace(topic, stopped=StoppedTopic("x"), partitions=held),))
+    schemas = SchemasStatus(state="mirrored")
+    driver = snapshot(topics=(replace(topic, stopped=StoppedTopic("x"), partitions=held),), schemas=schemas)
     told = tuple(replace(part, changed={"transform[0]": 2}) for part in status().partitions)
     live = running_view(FACTS, driver, status(partitions=told), 0.1)
     held = (
@@ -526,7 +541,8 @@ def test_every_family_is_exported_somewhere_and_no_other() -> None:
         replace(status().partitions[0], topic="held", paused=True, changed={"transform[0]": 1}),
     )
     hung = Hanging(topic="t", partition=0, producer_id=1, start=0, end=1, since=None, problem="", fix="")
-    serve = LinkView(facts=FACTS, status=status(hanging=(hung,), partitions=held), read_seconds=0.1)
+    shown = status(hanging=(hung,), partitions=held, schemas=schemas)
+    serve = LinkView(facts=FACTS, status=shown, read_seconds=0.1)
     for place, view in (("run", live), ("serve", serve)):
         verdict = Window().judge(view, 0.0)
         found = exposition([(view, verdict)], PROCESS, now_ms=0, per_partition=True, per_group=True)

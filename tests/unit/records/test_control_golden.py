@@ -46,6 +46,7 @@ from eomirror.records.reports import (
     LaneRestarts,
     RefusedConfiguration,
     Reports,
+    SchemasMirrored,
     StandbyProcess,
     TailComparison,
     Verification,
@@ -308,6 +309,18 @@ GOLDEN: list[tuple[Any, bytes, bytes, str | None]] = [
         None,
     ),
     (
+        SchemasMirrored(
+            state="conflict", subjects=3, versions=7, pending=0, conflicts=1, kept=2, problem="an id", fix="a context",
+            equal_at=8, run="r", timestamp=9,
+        ),
+        b'{"kind":"schemas"}',
+        (
+            b'{"v":1,"state":"conflict","subjects":3,"versions":7,"pending":0,"conflicts":1,"kept":2,"problem":"an id",'
+            b'"fix":"a context","equal_at":8,"run":"r","timestamp":9}'
+        ),
+        None,
+    ),
+    (
         Verification(
             topic="a", outcome="differs", partitions=2, offsets=40, up_to={"1": 10, "0": 30},
             differences={"missing": 1}, problem="one is away", from_offset=5, since=86_400_000, host="h", timestamp=8,
@@ -561,7 +574,7 @@ def read(key: bytes, value: bytes) -> Any:
     singles = (view.generation, view.claim, view.handed_over, view.pause, view.recreation, view.copy_back)
     informative = (
         *reports.restarts, *reports.verifications, *reports.standbys, reports.drill, reports.tail, reports.left,
-        *reports.own, reports.comparison, reports.refused,
+        *reports.own, reports.comparison, reports.refused, reports.schemas,
     )  # fmt: skip
     found = [
         each

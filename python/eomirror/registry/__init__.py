@@ -1,0 +1,1 @@
+"""Mirrors schema registries through their API: subjects, versions, ids, references, compatibility and deletions."""
