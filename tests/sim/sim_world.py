@@ -121,6 +121,8 @@ class World:
         self.owner_too = _OWNER_TOO
         # transactions take more behind the seal
         self.rounds = True
+        # a running owner moves partitions between lanes
+        self.moves = True
         # requests to different leaders are carried out in any order
         self.apart = True
         self.positions = 1 + self.draw(2)
@@ -135,6 +137,8 @@ class World:
         self.incarnations = {(log.topic_id, item): log for item, log in self.source.items()}
         self.began: dict[SourcePartition, int] = {}
         self.fenced_generation = 0
+        # of lanes that gave partitions away since
+        self.fenced_lanes: dict[int, int] = {}
         self.attempts: list[SimAttempt] = []
         self.owners = [SimOwner(self, "run1", 1 + self.draw(2), take_over=False)]
         self._runs = 1
@@ -383,6 +387,8 @@ class World:
                 lane = self.draw(owner.layout.assignment.lanes)
                 if owner.layout.assignment.of(lane):
                     self.attempts.append(owner.start_lane(lane))
+        elif kind == 2 and self.moves and self.draw(2):
+            self._move_partitions(owners[0])
         elif kind == 2:
             owners[0].relayout = True
             owners[0].lanes = 1 + self.draw(3)
@@ -390,6 +396,11 @@ class World:
             owners[0].extend = True
         elif kind in {4, 6} and self.attempts:
             self.attempts[self.draw(len(self.attempts))].mailbox.stopping = True
+
+    def _move_partitions(self, owner: SimOwner) -> None:
+        if owner.layout is not None and (lanes := owner.layout.assignment.lanes) > 1:
+            giver = self.draw(lanes)
+            owner.move = giver, (giver + 1 + self.draw(lanes - 1)) % lanes
 
     def _source_event(self) -> None:
         sources = list(self.source)

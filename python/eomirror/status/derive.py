@@ -304,7 +304,8 @@ def link_status(
                 serving=Serving(attempt.plane, attempt.plane_reason, protocol=attempt.transaction_protocol),
             )
             for attempt in sorted(attempts, key=lambda attempt: attempt.lane)
-            if attempt.generation == generation.generation
+            # a lane that got partitions goes on with the claim that it has
+            if attempt.generation == generation.generation or (generation.since and attempt.run == generation.run)
         },
         lag_records=_all_known([item.lag_records for item in mirrored], sum),
         lag_seconds=_all_known(
