@@ -66,6 +66,7 @@ class LaneChannel:
         on_hello: Returns the first messages for an attempt that has connected.
         on_progress: Called with the progress of an attempt.
         on_groups: Called with the group offsets that an attempt reports.
+        on_goodbye: Called when the newest attempt of a lane is not connected any more.
         clock: Measures time-outs.
 
     All callbacks are called from the connections' threads.
@@ -80,6 +81,7 @@ class LaneChannel:
         on_hello: Callable[[AttemptId], Iterable[Message]],
         on_progress: Callable[[AttemptId, LaneProgress], None],
         on_groups: Callable[[AttemptId, tuple[GroupOffset, ...]], None] = lambda _, __: None,
+        on_goodbye: Callable[[AttemptId], None] = lambda _: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._token = token
@@ -87,6 +89,7 @@ class LaneChannel:
         self._on_hello = on_hello
         self._on_progress = on_progress
         self._on_groups = on_groups
+        self._on_goodbye = on_goodbye
         self._lock = threading.Condition()
         # the newest attempt of each lane
         self._lines: dict[tuple[str, int], _Line] = {}
@@ -194,8 +197,12 @@ class LaneChannel:
                 if line is not None:
                     self._open.discard(line)
                     self._lock.notify_all()
-                if line is not None and self._lines.get(line.attempt[:2]) is line:
+                newest = line is not None and self._lines.get(line.attempt[:2]) is line
+                if line is not None and newest:
                     del self._lines[line.attempt[:2]]
+            if line is not None and newest:
+                # not under the lock: what this calls sends messages
+                self._on_goodbye(line.attempt)
 
     def _handshake(self, connection: socket.socket) -> tuple[_Line, list[dict[str, Any]]]:
         # one deadline for the whole handshake: a stranger that sends byte by byte must not hold a place

@@ -65,6 +65,8 @@ class LaneThread:
         self._heard: tuple[int, ...] = ()
         self._running: LaneSpec | None = None
         self._stopping = False
+        # between `take` and `moved` no attempt begins
+        self._moving = self._lent = False
         self._held: Callable[[str], bool] = holds_nothing
         self._thread: threading.Thread | None = None
 
@@ -101,6 +103,47 @@ class LaneThread:
         """Gives settings that no lane reads to the specs of later attempts."""
         with self._changed:
             self._template = replace(self._template, link=with_live(self._template.link, given))
+
+    def take(self, sources: Collection[SourcePartition], *, lent: bool = False) -> list[AssignedPartition]:
+        """
+        Takes partitions away: the running attempt ends between two transactions, and none begins before `moved`.
+
+        Args:
+            sources: The partitions.
+            lent: True if the lane has no slot.
+
+        Returns:
+            Those that the lane had.
+        """
+        with self._changed:
+            taken = [item for item in self._partitions if item.source in sources]
+            self._partitions = [item for item in self._partitions if item.source not in sources]
+            self._moving, self._lent = True, lent
+            self._outdated = self._outdated or self._running is not None
+            self._changed.notify_all()
+        self._host.send_to_all(self.lane, [_RECONFIGURE])
+        return taken
+
+    def wait_at_rest(self, seconds: float) -> bool:
+        """Waits until no attempt runs; returns False after ``seconds``."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._running is None, seconds)
+
+    def moved(self, generation: int, got: Sequence[AssignedPartition]) -> None:
+        """Goes on in a generation, with partitions of other lanes; the owner has published and fenced (docs/adr/0030)."""
+        with self._changed:
+            self._template = replace(self._template, generation=generation)
+            self._moving = False
+            self._lent = self._lent and not got
+            self._changed.notify_all()
+        if got:
+            self.add(got)
+
+    @property
+    def partitions(self) -> list[SourcePartition]:
+        """Partitions of the lane, with those that are stopped or held."""
+        with self._changed:
+            return [item.source for item in self._partitions]
 
     def drop(self, topics: Collection[str]) -> None:
         """
@@ -217,6 +260,7 @@ class LaneThread:
             damaged = report.damaged
             with self._changed:
                 self._running = None
+                self._changed.notify_all()
                 # a stop of a topic that is to be retried is outdated
                 stops = report.stopped_topics.items()
                 stopped_topics = {topic: stop for topic, stop in stops if topic not in self._retaken}
@@ -269,9 +313,9 @@ class LaneThread:
     def _next(self, epoch: int, attempt: int, overdue: int, damaged: tuple[Damage, ...]) -> LaneSpec | None:
         """Waits until the lane has partitions; returns the spec of its next attempt, or None to end the lane."""
         with self._changed:
-            while not self._stopping and not self._mirrored():
+            while not self._stopping and (self._moving or not self._mirrored()):
                 held = any(self._held(item.source.topic) for item in self._partitions)
-                self._host.rests(self.lane, "paused" if held else "idle")
+                self._host.rests(self.lane, "lent" if self._lent else "paused" if held else "idle")
                 self._changed.wait()
             if self._stopping:
                 return None

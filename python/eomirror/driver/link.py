@@ -68,6 +68,9 @@ _LAST_SECONDS = 0.3
 # interval at which freed memory is returned; a comparison of all settings uses much of it
 _FREED_SECONDS = 60.0
 
+# interval at which lanes without a slot are looked for
+_SLOTS_SECONDS = 0.5
+
 # a Spark cluster may grant executors slowly; lanes then queue for them as the warm-up does
 _WARM_UP_SECONDS = 20.0
 
@@ -277,6 +280,8 @@ class LinkThread:
         background.start(lambda: background.guard("groups_not_followed", self.group_thread.run), "follower")
         self._records.schemas.start()
         background.start(self._control_loop, "control")
+        if engine.elastic:
+            background.start(self._slots_loop, "slots")
         background.start(self._ends_loop, "ends")
         self._tools.wake()
         self._over.wait()
@@ -369,6 +374,14 @@ class LinkThread:
 
     def _keep_target(self) -> None:
         self._records.target.took(*self._taken.discovery.keep())
+
+    def _slots_loop(self) -> None:
+        while not self._over.wait(_SLOTS_SECONDS):
+            self._background.guard("partitions_not_moved", self._look_at_slots)
+
+    def _look_at_slots(self) -> None:
+        if (generation := self.lanes.look_at_slots(self._taken.move)) is not None:
+            self.generation = generation
 
     def _ends_loop(self) -> None:
         source, ends = self._sessions.source.admin, self._records.ends

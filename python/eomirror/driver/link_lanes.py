@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
 from eomirror.clock import Deadline
 from eomirror.driver.lane import LaneThread, holds_nothing
+from eomirror.driver.slots import Slots
+from eomirror.link.assignment import lent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
     from eomirror.driver.link_tools import Engine, LinkTools
     from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneReport, LaneSpec
     from eomirror.link.assignment import Layout
-    from eomirror.records.control import Pause
+    from eomirror.records.control import Generation, Pause
+    from eomirror.types import SourcePartition
 
 __all__ = ["LinkLanes"]
 
@@ -30,6 +34,23 @@ log = structlog.get_logger(__name__)
 _LAST_SECONDS = 0.3
 # of the time that a stop may take, for a lane that mirrors on after its epoch
 _SILENCE_SECONDS = 1.5
+# for a lane that gives partitions to finish its transaction; a later one is fenced
+_REST_SECONDS = 3.0
+
+
+class _Move(NamedTuple):
+    """
+    A move of partitions between lanes.
+
+    Attributes:
+        to: New lane of each partition.
+        givers: Lanes that had them.
+        items: The partitions.
+    """
+
+    to: Mapping[SourcePartition, int]
+    givers: tuple[int, ...]
+    items: tuple[AssignedPartition, ...]
 
 
 class LinkLanes:
@@ -72,6 +93,11 @@ class LinkLanes:
         self._records = records
         self._engine: Engine | None = None
         self._lanes: dict[int, LaneThread] = {}
+        self._slots, self._slots_lock = Slots(), threading.Lock()
+        # lane of each partition whose lane has no slot
+        self._home: dict[SourcePartition, int] = {}
+        self._move: _Move | None = None
+        self._stopped = threading.Event()
 
     def __bool__(self) -> bool:
         return bool(self._lanes)
@@ -90,6 +116,9 @@ class LinkLanes:
 
     def stop(self, deadline: Deadline) -> None:
         """Stops all lanes; cancels those that do not end before the deadline."""
+        self._stopped.set()
+        for number in list(self._slots.lent):
+            self._cancel(number)
         for lane in self._lanes.values():
             lane.stop()
         late = [lane for lane in self._lanes.values() if not lane.join(deadline.remaining())]
@@ -146,7 +175,14 @@ class LinkLanes:
     def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
         """Returns the first messages for an attempt that has just connected."""
         lane = self._lanes.get(attempt.lane)
+        with self._slots_lock:
+            self._slots.connected(attempt.lane, self._tools.clock.monotonic())
         return [] if lane is None else lane.greeting(attempt)
+
+    def disconnected(self, attempt: AttemptId) -> None:
+        """Records that the newest attempt of a lane is not connected any more."""
+        with self._slots_lock:
+            self._slots.disconnected(attempt.lane, self._tools.clock.monotonic())
 
     def update(self, attempt: AttemptId, progress: LaneProgress) -> None:
         """Records the progress of an attempt."""
@@ -168,6 +204,100 @@ class LinkLanes:
                 if lane != but:
                     thread.drop(topics)
 
+    # -- lanes without a slot --------------------------------------------------------------------
+
+    def look_at_slots(
+        self, publish: Callable[[Mapping[SourcePartition, int], Collection[int]], Generation]
+    ) -> int | None:
+        """
+        Begins lanes again whose worker is gone, and moves partitions from lanes without a slot to others, and back.
+
+        Args:
+            publish: Publishes a move and fences the lanes that give; repeated with the same move until it returns.
+
+        Returns:
+            The new generation; None if nothing moved.
+        """
+        with self._slots_lock:
+            now = self._tools.clock.monotonic()
+            dead, due, returning = self._slots.dead(now), self._slots.due(now), self._slots.returning(now)
+        for lane in dead:
+            # Spark may only begin its task again, on a slot that it does not have, and tell the driver nothing
+            log.warning("lane_lost", link=self._link, lane=lane, reason="its connection to the driver broke")
+            self._cancel(lane)
+        if self._move is None:
+            self._move = self._lend(due) if due is not None else self._return(returning)
+        if (move := self._move) is None:
+            return None
+        generation = publish(move.to, move.givers)
+        self._move = None
+        for lane, thread in self._lanes.items():
+            got = [
+                replace(item, generation=generation.generation)
+                for item in move.items
+                if move.to[item.source] == lane
+            ]
+            self._progress.assign(lane, got)
+            thread.moved(generation.of_lane(lane), got)
+        log.info("partitions_moved", link=self._link, generation=generation.generation, partitions=len(move.to))
+        return generation.generation
+
+    def _lend(self, lane: int) -> _Move | None:
+        with self._slots_lock:
+            running = self._slots.running()
+        to = lent(self._lane_of(), lane, running)
+        if not to:
+            return None
+        log.warning(
+            "lane_waits_for_slot",
+            link=self._link,
+            lane=lane,
+            reason=f"spark gives {len(running)} of {len(self._lanes)} slots: lanes {running} get its partitions",
+        )
+        with self._slots_lock:
+            self._slots.lend(lane, self._tools.clock.monotonic())
+        for source in to:
+            self._home.setdefault(source, lane)
+        items = self._lanes[lane].take(to, lent=True)
+        self._cancel(lane)
+        self._lanes[lane].wait_at_rest(_REST_SECONDS)
+        assert self._engine is not None, "a lane has run"  # noqa: S101  for the type checker
+        self._engine.jobs.thread(lambda: self._await_slot(lane), f"slot-{self._link}-{lane}").start()
+        return _Move(to, (lane,), tuple(items))
+
+    def _return(self, lane: int | None) -> _Move | None:
+        if lane is None:
+            return None
+        log.info("lane_has_slot", link=self._link, lane=lane)
+        with self._slots_lock:
+            self._slots.returned(lane)
+        now_at = self._lane_of()
+        to = {source: lane for source, home in self._home.items() if home == lane and source in now_at}
+        self._home = {source: home for source, home in self._home.items() if home != lane}
+        if not to:
+            return None
+        givers = sorted({now_at[source] for source in to})
+        items = [item for giver in givers for item in self._lanes[giver].take(to)]
+        for giver in givers:
+            self._lanes[giver].wait_at_rest(_REST_SECONDS)
+        return _Move(to, tuple(givers), tuple(items))
+
+    def _await_slot(self, lane: int) -> None:
+        """Runs in a thread of its own until Spark has begun a small job in the lane's place."""
+        while not self._stopped.is_set() and self._engine is not None:
+            if self._engine.jobs.await_slot(self._link, lane):
+                with self._slots_lock:
+                    self._slots.found(lane)
+                return
+            self._stopped.wait(1.0)
+
+    def _lane_of(self) -> dict[SourcePartition, int]:
+        return {source: lane for lane, thread in self._lanes.items() for source in thread.partitions}
+
+    def _cancel(self, lane: int) -> None:
+        if self._engine is not None:
+            self._engine.jobs.cancel(self._link, lane)
+
     # -- called by lanes -------------------------------------------------------------------------
 
     def run_attempt(self, spec: LaneSpec) -> LaneReport:
@@ -175,10 +305,17 @@ class LinkLanes:
         jobs = self._tools.engine.result().jobs
         key = (spec.lane, spec.epoch, spec.attempt)
         self.running.add(key)
+        with self._slots_lock:
+            self._slots.begun(spec.lane, self._tools.clock.monotonic())
+        crashed = True
         try:
-            return jobs.run(spec)
+            report = jobs.run(spec)
+            crashed = report.ending.crashed
         finally:
             self.running.discard(key)
+            with self._slots_lock:
+                self._slots.ended(spec.lane, crashed=crashed, now=self._tools.clock.monotonic())
+        return report
 
     def send(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         """Sends messages to the lane's running attempt, if it is connected."""
