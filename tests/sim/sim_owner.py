@@ -347,30 +347,38 @@ class SimOwner:
         if not lanes:
             self._moving = None
             return
-        mutated = world.mutation == FENCED_FIRST
-        if mutated:
-            yield from self._fence_some(givers)
         try:
-            if self._superseded():
-                raise MirrorError("another mirror owns the link")
-            if self.producer is None:
-                self._initialize()
-            view = self._view()
-            if after_fencing(view, run=self.run) is AfterFencing.LEAVE:
-                raise MirrorError("another mirror owns the link")
-            # as for a revision: its outcome may not have been known
-            before = view.generation if view.generation is not None else layout
-            after = before
-            if any(before.assignment.partitions[item] != lane for item, lane in lanes.items()):
-                after = moved(before, lanes, now_ms=0)
-                self._publish(after, ())
+            if world.mutation == FENCED_FIRST:
+                yield from self._fence_some(givers)
+            after = self._publish_move(layout, lanes)
             yield f"published generation {after.generation}, which moves {sorted(lanes)}"
-            if not mutated and world.mutation != NOT_FENCED:
+            if world.mutation not in {FENCED_FIRST, NOT_FENCED}:
                 yield from self._fence_some(givers)
         except LaneError:
             self.producer = None
             yield "could not move partitions yet"
             return
+        self._give(after, lanes, givers)
+        yield "moved partitions"
+
+    def _publish_move(self, layout: Generation, lanes: dict[SourcePartition, int]) -> Generation:
+        if self._superseded():
+            raise MirrorError("another mirror owns the link")
+        if self.producer is None:
+            self._initialize()
+        view = self._view()
+        if after_fencing(view, run=self.run) is AfterFencing.LEAVE:
+            raise MirrorError("another mirror owns the link")
+        # as for a revision: its outcome may not have been known
+        before = view.generation if view.generation is not None else layout
+        if all(before.assignment.partitions[item] == lane for item, lane in lanes.items()):
+            return before
+        after = moved(before, lanes, now_ms=0)
+        self._publish(after, ())
+        return after
+
+    def _give(self, after: Generation, lanes: dict[SourcePartition, int], givers: set[int]) -> None:
+        world = self._world
         self.layout, self._moving = after, None
         self.given.update(dict.fromkeys(lanes, after.generation))
         for lane in givers:
@@ -383,7 +391,6 @@ class SimOwner:
                     for item, lane in lanes.items()
                     if lane == attempt.lane and item.topic not in self.refused
                 )
-        yield "moved partitions"
 
     def _fence_some(self, lanes: set[int]) -> Iterator[str]:
         for lane in sorted(lanes):

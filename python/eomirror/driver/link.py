@@ -312,7 +312,9 @@ class LinkThread:
         # a lane that starts earlier gets another worker, and then twice as many workers import modules concurrently
         deadline = Deadline(_WARM_UP_SECONDS, self._tools.clock)
         while (
-            engine.warm_up is not None
+            # executors of a cluster come one after another: the first would warm up for all, and lanes wait for it
+            not engine.elastic
+            and engine.warm_up is not None
             and engine.warm_up.is_alive()
             and not self._over.is_set()
             and not deadline.passed

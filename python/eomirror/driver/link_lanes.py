@@ -93,7 +93,7 @@ class LinkLanes:
         self._records = records
         self._engine: Engine | None = None
         self._lanes: dict[int, LaneThread] = {}
-        self._slots, self._slots_lock = Slots(), threading.Lock()
+        self._slots = Slots()
         # lane of each partition whose lane has no slot
         self._home: dict[SourcePartition, int] = {}
         self._move: _Move | None = None
@@ -175,14 +175,12 @@ class LinkLanes:
     def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
         """Returns the first messages for an attempt that has just connected."""
         lane = self._lanes.get(attempt.lane)
-        with self._slots_lock:
-            self._slots.connected(attempt.lane, self._tools.clock.monotonic())
+        self._slots.connected(attempt.lane, self._tools.clock.monotonic())
         return [] if lane is None else lane.greeting(attempt)
 
     def disconnected(self, attempt: AttemptId) -> None:
         """Records that the newest attempt of a lane is not connected any more."""
-        with self._slots_lock:
-            self._slots.disconnected(attempt.lane, self._tools.clock.monotonic())
+        self._slots.disconnected(attempt.lane, self._tools.clock.monotonic())
 
     def update(self, attempt: AttemptId, progress: LaneProgress) -> None:
         """Records the progress of an attempt."""
@@ -218,13 +216,15 @@ class LinkLanes:
         Returns:
             The new generation; None if nothing moved.
         """
-        with self._slots_lock:
-            now = self._tools.clock.monotonic()
-            dead, due, returning = self._slots.dead(now), self._slots.due(now), self._slots.returning(now)
+        now = self._tools.clock.monotonic()
+        dead, due, returning = self._slots.dead(now), self._slots.due(now), self._slots.returning(now)
         for lane in dead:
             # Spark may only begin its task again, on a slot that it does not have, and tell the driver nothing
             log.warning("lane_lost", link=self._link, lane=lane, reason="its connection to the driver broke")
             self._cancel(lane)
+        if due is None:
+            # the owner gives new partitions to the lane that has the fewest
+            due = next((lane for lane in self._slots.lent if self._lanes[lane].partitions), None)
         if self._move is None:
             self._move = self._lend(due) if due is not None else self._return(returning)
         if (move := self._move) is None:
@@ -243,8 +243,7 @@ class LinkLanes:
         return generation.generation
 
     def _lend(self, lane: int) -> _Move | None:
-        with self._slots_lock:
-            running = self._slots.running()
+        running = self._slots.running()
         to = lent(self._lane_of(), lane, running)
         if not to:
             return None
@@ -254,23 +253,23 @@ class LinkLanes:
             lane=lane,
             reason=f"spark gives {len(running)} of {len(self._lanes)} slots: lanes {running} get its partitions",
         )
-        with self._slots_lock:
+        waits = lane in self._slots.lent
+        if not waits:
             self._slots.lend(lane, self._tools.clock.monotonic())
         for source in to:
             self._home.setdefault(source, lane)
         items = self._lanes[lane].take(to, lent=True)
-        self._cancel(lane)
-        self._lanes[lane].wait_at_rest(_REST_SECONDS)
-        assert self._engine is not None, "a lane has run"  # noqa: S101  for the type checker
-        self._engine.jobs.thread(lambda: self._await_slot(lane), f"slot-{self._link}-{lane}").start()
+        if self._engine is not None and not waits:
+            self._cancel(lane)
+            self._lanes[lane].wait_at_rest(_REST_SECONDS)
+            self._engine.jobs.thread(lambda: self._await_slot(lane), f"slot-{self._link}-{lane}").start()
         return _Move(to, (lane,), tuple(items))
 
     def _return(self, lane: int | None) -> _Move | None:
         if lane is None:
             return None
         log.info("lane_has_slot", link=self._link, lane=lane)
-        with self._slots_lock:
-            self._slots.returned(lane)
+        self._slots.returned(lane)
         now_at = self._lane_of()
         to = {source: lane for source, home in self._home.items() if home == lane and source in now_at}
         self._home = {source: home for source, home in self._home.items() if home != lane}
@@ -286,8 +285,7 @@ class LinkLanes:
         """Runs in a thread of its own until Spark has begun a small job in the lane's place."""
         while not self._stopped.is_set() and self._engine is not None:
             if self._engine.jobs.await_slot(self._link, lane):
-                with self._slots_lock:
-                    self._slots.found(lane)
+                self._slots.found(lane)
                 return
             self._stopped.wait(1.0)
 
@@ -305,16 +303,14 @@ class LinkLanes:
         jobs = self._tools.engine.result().jobs
         key = (spec.lane, spec.epoch, spec.attempt)
         self.running.add(key)
-        with self._slots_lock:
-            self._slots.begun(spec.lane, self._tools.clock.monotonic())
+        self._slots.begun(spec.lane, self._tools.clock.monotonic())
         crashed = True
         try:
             report = jobs.run(spec)
             crashed = report.ending.crashed
         finally:
             self.running.discard(key)
-            with self._slots_lock:
-                self._slots.ended(spec.lane, crashed=crashed, now=self._tools.clock.monotonic())
+            self._slots.ended(spec.lane, crashed=crashed, now=self._tools.clock.monotonic())
         return report
 
     def send(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:

@@ -54,9 +54,11 @@ _CONVENIENT = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.eomirror.channel.port": "0",
+    # a standalone master may tell why an executor is gone, which nothing here asks; until then lanes are sent to it
+    "spark.standalone.executorRemoveDelayOnDisconnection": "0s",
+    # an executor only waits for its Python worker: its JVM starts with less CPU, which the others need at that time
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
-# a lane's executor only waits for its Python worker: these halve its start, and the CPU that it takes from the others
-_EXECUTOR_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 _ONLY_LOCAL = {
     "spark.driver.memory": "512m",
     "spark.driver.host": "127.0.0.1",
@@ -111,9 +113,6 @@ def engine_settings(
         # closures contain passwords: above this size Spark would write them to a broadcast file
         "spark.broadcast.UDFCompressionThreshold": str(64 << 20),
         "spark.redaction.regex": _REDACTED,
-        # the standalone master may tell why an executor is gone, which nothing here asks; lanes wait for it meanwhile
-        "spark.standalone.executorRemoveDelayOnDisconnection": "0s",
-        "spark.executor.extraJavaOptions": _EXECUTOR_JAVA,
         "spark.eomirror.version": version,
         **_CONVENIENT,
     }

@@ -55,7 +55,7 @@ _MOST_PARTITIONS = 3
 _NO_WORK = TopicWork()
 
 # states of a lane that needs no worker because it has no work: its last report stays true
-_AT_REST = frozenset({"idle", "ended"})
+_AT_REST = frozenset({"idle", "ended", "lent"})
 
 
 class LinkPhase:

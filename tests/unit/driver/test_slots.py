@@ -1,0 +1,77 @@
+"""When partitions leave a lane that has no slot, and when they return."""
+
+from __future__ import annotations
+
+from eomirror.driver.slots import LOST_SECONDS, WAIT_SECONDS, Slots
+
+
+def two_lanes() -> Slots:
+    """Both lanes were submitted at 0 and run from 1 on."""
+    slots = Slots()
+    for lane in (0, 1):
+        slots.begun(lane, 0.0)
+        slots.connected(lane, 1.0)
+    return slots
+
+
+def test_a_lane_that_waits_too_long_is_due() -> None:
+    """Its time begins with the loss of its worker, also where Spark tells nothing of it."""
+    slots = two_lanes()
+    slots.disconnected(1, 10.0)
+    assert slots.dead(10.0 + LOST_SECONDS - 0.1) == []
+    assert slots.dead(10.0 + LOST_SECONDS) == [1]
+    assert slots.dead(10.0 + LOST_SECONDS) == []
+    slots.ended(1, crashed=True, now=12.5)
+    slots.begun(1, 13.0)
+    assert slots.due(10.0 + WAIT_SECONDS - 0.1) is None
+    assert slots.due(10.0 + WAIT_SECONDS) == 1
+    assert slots.running() == [0]
+
+
+def test_a_lane_that_runs_again_is_not_due() -> None:
+    """A worker with a free slot takes it, or its connection was only displaced."""
+    slots = two_lanes()
+    slots.disconnected(1, 10.0)
+    slots.connected(1, 11.0)
+    assert slots.dead(30.0) == []
+    assert slots.due(30.0) is None
+
+
+def test_no_lane_is_due_while_none_runs() -> None:
+    """There is no lane that could take its partitions, or Spark is only starting."""
+    slots = Slots()
+    slots.begun(0, 0.0)
+    slots.begun(1, 0.0)
+    assert slots.due(100.0) is None
+    slots.connected(0, 100.0)
+    assert slots.due(100.0 + WAIT_SECONDS - 0.1) is None
+    assert slots.due(100.0 + WAIT_SECONDS) == 1
+
+
+def test_an_attempt_that_ends_as_planned_waits_for_nothing() -> None:
+    """A lane that is paused submits no attempt; one between two epochs has its slot again at once."""
+    slots = two_lanes()
+    slots.disconnected(1, 10.0)
+    slots.ended(1, crashed=False, now=10.1)
+    assert slots.dead(100.0) == []
+    assert slots.due(100.0) is None
+
+
+def test_a_slot_that_comes_and_goes_moves_partitions_less_and_less() -> None:
+    """Each return makes the next one wait twice as long."""
+    slots = two_lanes()
+    stays = []
+    now = 10.0
+    for _ in range(3):
+        slots.lend(1, now)
+        assert slots.due(now + 100.0) is None
+        assert slots.returning(now + 1_000.0) is None, "Spark has no slot for it"
+        slots.found(1)
+        since = now
+        while slots.returning(now) is None:
+            now += 1.0
+        stays.append(now - since)
+        slots.returned(1)
+        assert not slots.lent
+        assert slots.returning(now + 1_000.0) is None
+    assert stays == [stays[0], 2 * stays[0], 4 * stays[0]]
