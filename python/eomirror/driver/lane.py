@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from eomirror.driver.channel import AttemptId
     from eomirror.driver.link_lanes import LinkLanes
     from eomirror.recovery.corrupt_batches import Damage
+    from eomirror.types import SourcePartition
 
 __all__ = ["LaneThread", "holds_nothing"]
 
@@ -130,7 +131,7 @@ class LaneThread:
             return self._changed.wait_for(lambda: self._running is None, seconds)
 
     def moved(self, generation: int, got: Sequence[AssignedPartition]) -> None:
-        """Goes on in a generation, with partitions of other lanes; the owner has published and fenced (docs/adr/0030)."""
+        """Goes on in a generation, with partitions of other lanes; the owner has published and fenced (ADR 0030)."""
         with self._changed:
             self._template = replace(self._template, generation=generation)
             self._moving = False

@@ -239,7 +239,9 @@ class LinkLanes:
             ]
             self._progress.assign(lane, got)
             thread.moved(generation.of_lane(lane), got)
-        log.info("partitions_moved", link=self._link, generation=generation.generation, partitions=len(move.to))
+        log.info(
+            "partitions_moved", link=self._link, generation=generation.generation, partitions=len(move.to)
+        )
         return generation.generation
 
     def _lend(self, lane: int) -> _Move | None:

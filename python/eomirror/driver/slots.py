@@ -16,7 +16,7 @@ __all__ = ["LOST_SECONDS", "WAIT_SECONDS", "Slots"]
 #: machine more; and the promise is 15 s from the loss on, of which publication, fence and first commit take 2 s.
 WAIT_SECONDS = 8.0
 
-#: Time after which an attempt whose connection broke is taken for dead: a lane that was displaced connects again sooner.
+#: Time after which an attempt whose connection broke is taken for dead: a displaced lane connects again sooner.
 LOST_SECONDS = 2.0
 
 # partitions stay for so long where they are, twice as long after each return: a slot that comes and goes moves no lane

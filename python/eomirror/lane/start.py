@@ -94,9 +94,7 @@ class LaneStart:
         mine = max(spec.generation, self._partitions.generation)
         if newest is None or (number, newest.run) != (mine, spec.run):
             seen = "none" if newest is None else f"{number} of run {newest.run}"
-            self._epoch.outcome = Outcome(
-                Ending.SUPERSEDED, f"control holds generation {seen}, not {mine}"
-            )
+            self._epoch.outcome = Outcome(Ending.SUPERSEDED, f"control holds generation {seen}, not {mine}")
             return Event.CONTROL_NEWER
         self._highest_lane, self._newest = newest.highest_lane, newest.generation
         return Event.CONTROL_OURS

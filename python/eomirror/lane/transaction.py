@@ -179,7 +179,9 @@ class LaneTransaction:
         topics = (topics & targets.keys()) or {source.topic for source in positions}
         request = TopicIdRequest(topics, targets=targets, plane=self.plane, topics=self._topics)
         # one stamp for all rounds, so that unchanged state records are not sent again
-        stamp = self._written.stamp = self._written.stamp or self._epoch.stamp(self.identity, self._partitions.generation)
+        stamp = self._written.stamp = self._written.stamp or self._epoch.stamp(
+            self.identity, self._partitions.generation
+        )
         speculated = self.plane.speculate()
         if speculated is not None:
             # likely state records travel with the data instead of after it

@@ -14,7 +14,7 @@ from eomirror.recovery.hanging_client import TargetHangingClient
 from eomirror.recovery.resolve_hanging import HangingResolver
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from eomirror.config import Link
     from eomirror.errors import MirrorError

@@ -305,7 +305,8 @@ def link_status(
             )
             for attempt in sorted(attempts, key=lambda attempt: attempt.lane)
             # a lane that got partitions goes on with the claim that it has
-            if attempt.generation == generation.generation or (generation.since and attempt.run == generation.run)
+            if attempt.generation == generation.generation
+            or (generation.since and attempt.run == generation.run)
         },
         lag_records=_all_known([item.lag_records for item in mirrored], sum),
         lag_seconds=_all_known(

@@ -295,12 +295,19 @@ def test_settings_that_no_lane_reads_begin_no_attempt(lane: LaneThread, host: Ho
     assert (second.link.topics, second.link.lanes) == (("x", "y"), first.link.lanes)
 
 
-def test_a_lane_that_gives_partitions_runs_again_only_when_they_are_moved(lane: LaneThread, host: Host) -> None:
+def test_a_lane_that_gives_partitions_runs_again_only_when_they_are_moved(
+    lane: LaneThread, host: Host
+) -> None:
     """EO-2: between publication and fence no attempt begins; the next one is of the new generation."""
     first = host.begun.get(timeout=_SECONDS)
     taken = lane.take({SourcePartition("bad", 1)})
     assert [item.source.topic for item in taken] == ["bad"]
-    assert host.told.get(timeout=_SECONDS) == {"lane": 1, "type": "stop", "reason": "reconfigure", "to": "all"}
+    assert host.told.get(timeout=_SECONDS) == {
+        "lane": 1,
+        "type": "stop",
+        "reason": "reconfigure",
+        "to": "all",
+    }
     assert not lane.wait_at_rest(0.0)
     host.endings.put(Ending.STOPPED)
     assert lane.wait_at_rest(_SECONDS)

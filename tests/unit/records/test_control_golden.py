@@ -454,6 +454,7 @@ DELETED: list[tuple[bytes, tuple[str, str] | None]] = [
 
 # fields that later releases have added, by kind
 LATER = {
+    "generation": {"since"},
     "seen": {"rate"},
     "claim": {"command"},
     "ends": {"starts"},
