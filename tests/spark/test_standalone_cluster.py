@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import fake_lanes
 import psutil
 import pyspark
 import pytest
-from engine import FakeLink, Run, alive, link, notes, settings, wait_for
+from engine import FakeLink, Run, alive, link, measured, notes, settings, wait_for
 
 from eomirror.config import load_config
 from eomirror.errors import ConfigError
@@ -211,6 +212,32 @@ def test_a_cluster_with_open_connections_is_refused(folder: Path) -> None:
         "spark.network.crypto.enabled",
     ]
     assert not notes(folder, "begin")
+
+
+def test_lanes_without_a_slot_give_their_partitions_away(cluster: str, folder: Path) -> None:
+    """An executor is lost while others of its size wait for its cores: the lanes that run get what it had."""
+    own = own_settings(folder, cluster)
+    fake = FakeLink()
+    with Run(
+        fake_lanes.steady, {"east->west": fake}, links=[link(lanes=4, epoch=600)], spark_settings=own
+    ) as run:
+        run.wait_for(lambda: len({note["lane"] for note in notes(folder, "begin")}) == 4, 180)
+        worker = psutil.Process(notes(folder, "begin")[0]["pid"]).parent().parent().parent()
+        lost = [
+            note["lane"]
+            for note in notes(folder, "begin")
+            if worker.pid in {one.pid for one in psutil.Process(note["pid"]).parents()}
+        ]
+        for process in (worker, *worker.children(recursive=True)):
+            process.kill()
+        began = time.monotonic()
+        run.wait_for(lambda: len([call for call in fake.calls if call.startswith("move")]) == len(lost), 120)
+        run.wait_for(lambda: notes(folder, "added"), 60)
+        measured("partitions with other lanes after the loss", seconds=time.monotonic() - began)
+    assert run.error is None
+    assert {one for note in notes(folder, "added") for one in note["partitions"]} == {
+        f"orders-{lane}" for lane in lost
+    }
 
 
 @pytest.mark.integration

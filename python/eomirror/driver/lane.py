@@ -51,7 +51,6 @@ class LaneThread:
     """
 
     def __init__(self, template: LaneSpec, *, lanes: int, host: LinkLanes, clock: Clock) -> None:
-        self.lane = template.lane
         self._template = template
         self._lanes = lanes
         self._host = host
@@ -66,8 +65,8 @@ class LaneThread:
         self._heard: tuple[int, ...] = ()
         self._running: LaneSpec | None = None
         self._stopping = False
-        # between `take` and `moved` no attempt begins
-        self._moving = self._lent = False
+        # "moving" between `take` and `moved`, when no attempt begins; "lent" while other lanes have its partitions
+        self._away = ""
         self._held: Callable[[str], bool] = holds_nothing
         self._thread: threading.Thread | None = None
 
@@ -105,13 +104,17 @@ class LaneThread:
         with self._changed:
             self._template = replace(self._template, link=with_live(self._template.link, given))
 
-    def take(self, sources: Collection[SourcePartition], *, lent: bool = False) -> list[AssignedPartition]:
+    @property
+    def lane(self) -> int:
+        """Number of the lane."""
+        return self._template.lane
+
+    def take(self, sources: Collection[SourcePartition]) -> list[AssignedPartition]:
         """
         Takes partitions away: the running attempt ends between two transactions, and none begins before `moved`.
 
         Args:
             sources: The partitions.
-            lent: True if the lane has no slot.
 
         Returns:
             Those that the lane had.
@@ -119,7 +122,7 @@ class LaneThread:
         with self._changed:
             taken = [item for item in self._partitions if item.source in sources]
             self._partitions = [item for item in self._partitions if item.source not in sources]
-            self._moving, self._lent = True, lent
+            self._away = "moving"
             self._outdated = self._outdated or self._running is not None
             self._changed.notify_all()
         self._host.send_to_all(self.lane, [_RECONFIGURE])
@@ -130,12 +133,18 @@ class LaneThread:
         with self._changed:
             return self._changed.wait_for(lambda: self._running is None, seconds)
 
-    def moved(self, generation: int, got: Sequence[AssignedPartition]) -> None:
-        """Goes on in a generation, with partitions of other lanes; the owner has published and fenced (ADR 0030)."""
+    def moved(self, generation: int, got: Sequence[AssignedPartition], *, lent: bool = False) -> None:
+        """
+        Goes on in a generation, which the owner has published and fenced (docs/adr/0030).
+
+        Args:
+            generation: That of the lane.
+            got: Partitions that other lanes had.
+            lent: True if others have its partitions, because it has no slot.
+        """
         with self._changed:
             self._template = replace(self._template, generation=generation)
-            self._moving = False
-            self._lent = self._lent and not got
+            self._away = "lent" if lent else ""
             self._changed.notify_all()
         if got:
             self.add(got)
@@ -314,9 +323,9 @@ class LaneThread:
     def _next(self, epoch: int, attempt: int, overdue: int, damaged: tuple[Damage, ...]) -> LaneSpec | None:
         """Waits until the lane has partitions; returns the spec of its next attempt, or None to end the lane."""
         with self._changed:
-            while not self._stopping and (self._moving or not self._mirrored()):
+            while not self._stopping and (self._away == "moving" or not self._mirrored()):
                 held = any(self._held(item.source.topic) for item in self._partitions)
-                self._host.rests(self.lane, "lent" if self._lent else "paused" if held else "idle")
+                self._host.rests(self.lane, self._away or ("paused" if held else "idle"))
                 self._changed.wait()
             if self._stopping:
                 return None

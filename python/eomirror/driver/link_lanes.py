@@ -238,7 +238,7 @@ class LinkLanes:
                 if move.to[item.source] == lane
             ]
             self._progress.assign(lane, got)
-            thread.moved(generation.of_lane(lane), got)
+            thread.moved(generation.of_lane(lane), got, lent=lane in self._slots.lent)
         log.info(
             "partitions_moved", link=self._link, generation=generation.generation, partitions=len(move.to)
         )
@@ -260,7 +260,7 @@ class LinkLanes:
             self._slots.lend(lane, self._tools.clock.monotonic())
         for source in to:
             self._home.setdefault(source, lane)
-        items = self._lanes[lane].take(to, lent=True)
+        items = self._lanes[lane].take(to)
         if self._engine is not None and not waits:
             self._cancel(lane)
             self._lanes[lane].wait_at_rest(_REST_SECONDS)

@@ -336,10 +336,10 @@ def test_a_lane_that_gets_partitions_goes_on(lane: LaneThread, host: Host) -> No
 def test_a_lane_without_a_slot_waits_for_partitions(lane: LaneThread, host: Host) -> None:
     """It gave all that it had, and its next attempt begins when they return."""
     host.begun.get(timeout=_SECONDS)
-    taken = lane.take(lane.partitions, lent=True)
+    taken = lane.take(lane.partitions)
     host.endings.put(Ending.CANCELLED)
     assert lane.wait_at_rest(_SECONDS)
-    lane.moved(2, ())
+    lane.moved(2, (), lent=True)
     assert lane.partitions == []
     with pytest.raises(queue.Empty):
         host.begun.get(timeout=0.5)

@@ -392,6 +392,7 @@ def test_positions_of_a_lane_that_got_partitions_are_the_newest() -> None:
     rig.state.positions[PAYMENTS] = position(PAYMENTS, 0, generation=2)
     rig.state.generation = 3
     rig.state.since = (2,)
+    rig.plane.fetches = [{PAYMENTS: 2}]
     rig.mailbox.additions = [
         (AssignedPartition(PAYMENTS, "id-payments", "east.payments", "id-east.payments", 3),)
     ]
