@@ -1,14 +1,17 @@
 """
 Spark fails under the mirror (fault F32): the truth is in the target, and what Spark keeps is a cache.
 
-The mirror is the real command; what is killed are its Python workers, PySpark's daemon, executors and the JVM.
+The mirror is the real command; what is killed are its Python workers, PySpark's daemon, executors, workers of a cluster
+and the JVM.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
+import socket
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,11 +19,14 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from bench.peers.standalone import StandaloneCluster, driver_settings
 from support.fix_rig import REPEATS
 from support.links.scene import HEAL_SECONDS
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from support.links.mirrors import CommandMirror
     from support.links.scene import Scene
@@ -158,6 +164,133 @@ def test_a_jvm_that_is_killed_and_folders_that_are_gone(command_scene: Scene) ->
     shutil.rmtree(second.folder / "spark", ignore_errors=True)
     scene.entry.injected()
     scene.write_for(1_000)
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()
+
+
+@pytest.fixture
+def spark_cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
+    """A standalone cluster of three workers of one core each."""
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    made = StandaloneCluster(folder, 3)
+    yield made
+    made.close()
+
+
+class ClusterMirror:
+    """
+    The mirror of a scene, with lanes on a standalone cluster.
+
+    Args:
+        scene: The scene.
+        cluster: The cluster.
+        lanes: Number of lanes.
+    """
+
+    def __init__(self, scene: Scene, cluster: StandaloneCluster, lanes: int) -> None:
+        self.port = free_port()
+        self._scene = scene
+        self._cluster = cluster
+        spark = {**driver_settings(cluster.url), "spark.eomirror.channel.port": str(self.port)}
+        self._mirror = scene.command(lanes=lanes, spark=spark, proxied=False)
+        log.info("load before the start: %s", os.getloadavg())
+        seconds = scene.start(self._mirror)
+        log.info("first record after %.1f s, load %s", seconds, os.getloadavg())
+        scene.entry.notes["first_record_s"] = round(seconds, 1)
+        scene.wait(lambda: len(self.busy()) == lanes, 120, f"{lanes} workers do not run lanes")
+
+    def busy(self) -> list[int]:
+        """Workers that run a lane."""
+        return [number for number in self._cluster.workers if self._cluster.lanes_of(number, self.port)]
+
+    def said(self, words: str) -> int:
+        """How often the log has these words."""
+        return self._mirror.log.read_text(errors="replace").count(words)
+
+    def lose_worker(self, rng: random.Random) -> int:
+        """Kills a worker that runs a lane, in an open transaction if possible; all partitions go on."""
+        number = self._cluster.kill_worker(rng, rng.choice(self.busy()))
+        self._scene.entry.injected()
+        log.info("worker lost: mirrored again after %.1f s", self._scene.heal(90.0))
+        return number
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.fault("F32")
+def test_a_lane_of_a_lost_worker_goes_on_in_a_free_slot(
+    command_scene: Scene, spark_cluster: StandaloneCluster, rng: random.Random
+) -> None:
+    """F32: a worker of a cluster is lost with its lane, and another one has a free core."""
+    scene = command_scene
+    mirror = ClusterMirror(scene, spark_cluster, 2)
+    for _ in range(REPEATS):
+        scene.write_for(500)
+        spark_cluster.start_worker(mirror.lose_worker(rng))
+        scene.rest(10)
+    assert not mirror.said("partitions_lent")
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()
+
+
+@pytest.mark.fault("F32")
+def test_partitions_of_a_lane_without_a_slot_are_lent_and_return(
+    command_scene: Scene, spark_cluster: StandaloneCluster, rng: random.Random
+) -> None:
+    """F32: no other worker has a free core; the lanes that run mirror for the third, until it has a slot again."""
+    scene = command_scene
+    mirror = ClusterMirror(scene, spark_cluster, 3)
+    for number in range(1, 1 + REPEATS):
+        scene.write_for(500)
+        lost = mirror.lose_worker(rng)
+        assert mirror.said("partitions_lent") == number
+        assert mirror.said("waits for a slot: Spark gives 2 of 3")
+        scene.write_for(500)
+        scene.heal()
+        spark_cluster.start_worker(lost)
+        scene.wait(lambda number=number: mirror.said("lane_has_slot") == number, 120, "no slot is found")
+        scene.wait(lambda: len(mirror.busy()) == 3, 60, "the lane does not run again")
+        scene.write_for(500)
+        scene.heal()
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()
+
+
+@pytest.mark.fault("F32")
+@pytest.mark.timeout(1_800)
+def test_workers_that_are_killed_again_and_again(
+    command_scene: Scene, spark_cluster: StandaloneCluster, rng: random.Random
+) -> None:
+    """F32: ten kills of workers, executors and tasks; workers return at any time, also in the midst of a move."""
+    scene = command_scene
+    ClusterMirror(scene, spark_cluster, 3)
+    lost: list[int] = []
+    for _ in range(10):
+        scene.write_for(300)
+        kind = rng.choice(["worker", "worker", "executor", "task"])
+        if kind == "worker" and len(spark_cluster.workers) > 1:
+            lost.append(spark_cluster.kill_worker(rng))
+        elif kind == "executor":
+            spark_cluster.kill_executor(rng)
+        else:
+            spark_cluster.kill_task(rng)
+        scene.entry.injected()
+        scene.rest(rng.uniform(0, 20))
+        while lost and (len(spark_cluster.workers) == 1 or rng.random() < 0.5):
+            spark_cluster.start_worker(lost.pop())
+        log.info("%s killed, %s workers run", kind, len(spark_cluster.workers))
+    scene.heal(180.0)
     scene.catch_up()
 
     scene.judge()

@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     from eomirror.types import SourcePartition
 
 
-#: Mutations of a move: its two steps in the wrong order, and without the second.
+#: Mutations of a move: its two steps in the wrong order, without the second, and positions of the generation before.
 FENCED_FIRST = "lanes fenced before the move is published"
 NOT_FENCED = "lanes not fenced after a move"
+NOT_NAMED = "moved positions without their generation"
+MOVES = {FENCED_FIRST, NOT_FENCED, NOT_NAMED}
 
 _TRIES = 5
 # three seconds, as in `eomirror.link.control_producer`
@@ -68,8 +70,8 @@ class SimOwner:
         self.lanes = lanes
         self.dead = self.busy = False
         self.relayout = self.extend = self.running = False
-        # lane whose partitions are to move, and the lane that gets them
-        self.move: tuple[int, int] | None = None
+        # new lanes of partitions that are to move
+        self.move: dict[SourcePartition, int] = {}
         # what moves, and the lanes that had it, until it has moved
         self._moving: tuple[dict[SourcePartition, int], set[int]] | None = None
         # generation that moved a partition to its lane
@@ -107,10 +109,11 @@ class SimOwner:
         layout = self.layout
         assert layout is not None
         self._attempts += 1
+        pending = {} if self._moving is None else self._moving[0]
         partitions = tuple(
             assigned(self._world, item, self.given.get(item, 0))
             for item in layout.assignment.of(lane)
-            if item.topic not in self.refused
+            if item.topic not in self.refused and pending.get(item) != lane
         )
         return spec_of(self, lane, self._attempts, partitions, self._world)
 
@@ -121,7 +124,8 @@ class SimOwner:
             yield from self._until_acquired()
             self.running = True
             while not self.relayout:
-                if self.move is not None or self._moving is not None:
+                moving = self._moving is not None or bool(self.move)
+                if moving and not (self.extend and self._world.draw(2)):
                     yield from self._move()
                     continue
                 if self.extend:
@@ -132,7 +136,8 @@ class SimOwner:
                 self._start_missing()
                 yield "supervised"
             self.relayout = self.running = False
-            self.move = self._moving = None
+            self._moving = None
+            self.move.clear()
             self.given.clear()
             for attempt in self._world.attempts:
                 if attempt.owner is self:
@@ -334,23 +339,21 @@ class SimOwner:
                 )
 
     def _move(self) -> Iterator[str]:
-        """`LinkOwner.move`, and what the driver does around it: it gives a lane's partitions to another one."""
+        """`LinkOwner.move`, and what the driver does around it: it gives partitions of lanes to others."""
         world, layout = self._world, self.layout
         assert layout is not None
-        if self._moving is None and self.move is not None:
-            giver, getter = self.move
-            self._moving = dict.fromkeys(layout.assignment.of(giver), getter), {giver}
-        self.move = None
+        had = layout.assignment.partitions
         if self._moving is None:
-            return
+            lanes = {source: lane for source, lane in self.move.items() if had.get(source, lane) != lane}
+            self.move.clear()
+            if not lanes:
+                return
+            self._moving = lanes, {had[source] for source in lanes}
         lanes, givers = self._moving
-        if not lanes:
-            self._moving = None
-            return
         try:
             if world.mutation == FENCED_FIRST:
                 yield from self._fence_some(givers)
-            after = self._publish_move(layout, lanes)
+            after = self._publish_move(layout, lanes, givers)
             yield f"published generation {after.generation}, which moves {sorted(lanes)}"
             if world.mutation not in {FENCED_FIRST, NOT_FENCED}:
                 yield from self._fence_some(givers)
@@ -361,7 +364,9 @@ class SimOwner:
         self._give(after, lanes, givers)
         yield "moved partitions"
 
-    def _publish_move(self, layout: Generation, lanes: dict[SourcePartition, int]) -> Generation:
+    def _publish_move(
+        self, layout: Generation, lanes: dict[SourcePartition, int], givers: set[int]
+    ) -> Generation:
         if self._superseded():
             raise MirrorError("another mirror owns the link")
         if self.producer is None:
@@ -373,21 +378,22 @@ class SimOwner:
         before = view.generation if view.generation is not None else layout
         if all(before.assignment.partitions[item] == lane for item, lane in lanes.items()):
             return before
-        after = moved(before, lanes, now_ms=0)
+        after = moved(before, lanes, givers=givers, now_ms=0)
         self._publish(after, ())
         return after
 
     def _give(self, after: Generation, lanes: dict[SourcePartition, int], givers: set[int]) -> None:
         world = self._world
         self.layout, self._moving = after, None
-        self.given.update(dict.fromkeys(lanes, after.generation))
+        named = 0 if world.mutation == NOT_NAMED else after.generation
+        self.given.update(dict.fromkeys(lanes, named))
         for lane in givers:
             if world.mutation not in {FENCED_FIRST, NOT_FENCED}:
                 world.fenced_lanes[lane] = max(world.fenced_lanes.get(lane, 0), after.of_lane(lane))
         for attempt in world.attempts:
             if attempt.owner is self and attempt.lane in set(lanes.values()):
                 attempt.mailbox.letters.extend(
-                    assigned(world, item, after.generation)
+                    assigned(world, item, named)
                     for item, lane in lanes.items()
                     if lane == attempt.lane and item.topic not in self.refused
                 )

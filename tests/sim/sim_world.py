@@ -19,7 +19,7 @@ from sim_damage import damage
 from sim_forgotten import forget
 from sim_kafka import PREPARE_ABORT, PREPARE_COMMIT, SourceLog, Target
 from sim_left_open import ALWAYS_ABORTED, ANYBODYS, NOT_LOOKED_FOR, OVERTAKEN
-from sim_owner import FENCED_FIRST, NOT_FENCED, SimOwner
+from sim_owner import MOVES, SimOwner
 from sim_rules import STUCK, BrokenRuleError, Oracle, UnsolvedError
 
 import eomirror.lane.poison_records
@@ -122,7 +122,7 @@ class World:
         # transactions take more behind the seal
         self.rounds = True
         # a running owner moves partitions between lanes
-        self.moves = mutation in {"", "poison", FENCED_FIRST, NOT_FENCED}
+        self.moves = mutation in {"", "poison", *MOVES}
         # requests to different leaders are carried out in any order
         self.apart = True
         self.positions = 1 + self.draw(2)
@@ -140,7 +140,8 @@ class World:
         # of lanes that gave partitions away since
         self.fenced_lanes: dict[int, int] = {}
         self.attempts: list[SimAttempt] = []
-        self.owners = [SimOwner(self, "run1", 1 + self.draw(2), take_over=False)]
+        lanes = 2 if mutation in MOVES else 1 + self.draw(2)
+        self.owners = [SimOwner(self, "run1", lanes, take_over=False)]
         self._runs = 1
         self.taken: set[tuple[LaneState, Event]] = set()
         # what this schedule ended with, if that is known and not solved
@@ -387,7 +388,7 @@ class World:
                 lane = self.draw(owner.layout.assignment.lanes)
                 if owner.layout.assignment.of(lane):
                     self.attempts.append(owner.start_lane(lane))
-        elif kind == 2 and self.moves and self.draw(2):
+        elif (kind == 2 and self.moves and self.draw(2)) or (kind in {2, 3} and self.mutation in MOVES):
             self._move_partitions(owners[0])
         elif kind == 2:
             owners[0].relayout = True
@@ -399,8 +400,10 @@ class World:
 
     def _move_partitions(self, owner: SimOwner) -> None:
         if owner.layout is not None and (lanes := owner.layout.assignment.lanes) > 1:
-            giver = self.draw(lanes)
-            owner.move = giver, (giver + 1 + self.draw(lanes - 1)) % lanes
+            getter, every = self.draw(lanes), self.draw(2) == 0
+            owner.move = {
+                source: getter for source in owner.layout.assignment.partitions if every or self.draw(2)
+            }
 
     def _source_event(self) -> None:
         sources = list(self.source)

@@ -138,6 +138,7 @@ class FakeLink:
                 timestamp=0,
             ),
             lanes,
+            givers=givers,
             now_ms=0,
         )
         return self.generation

@@ -66,7 +66,7 @@ class LaneChannel:
         on_hello: Returns the first messages for an attempt that has connected.
         on_progress: Called with the progress of an attempt.
         on_groups: Called with the group offsets that an attempt reports.
-        on_goodbye: Called when the newest attempt of a lane is not connected any more.
+        on_goodbye: Called when the newest attempt of a lane is not connected any more, with whether it took its leave.
         clock: Measures time-outs.
 
     All callbacks are called from the connections' threads.
@@ -81,7 +81,7 @@ class LaneChannel:
         on_hello: Callable[[AttemptId], Iterable[Message]],
         on_progress: Callable[[AttemptId, LaneProgress], None],
         on_groups: Callable[[AttemptId, tuple[GroupOffset, ...]], None] = lambda _, __: None,
-        on_goodbye: Callable[[AttemptId], None] = lambda _: None,
+        on_goodbye: Callable[[AttemptId, bool], None] = lambda _, __: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._token = token
@@ -202,7 +202,7 @@ class LaneChannel:
                     del self._lines[line.attempt[:2]]
             if line is not None and newest:
                 # not under the lock: what this calls sends messages
-                self._on_goodbye(line.attempt)
+                self._on_goodbye(line.attempt, line.parted)
 
     def _handshake(self, connection: socket.socket) -> tuple[_Line, list[dict[str, Any]]]:
         # one deadline for the whole handshake: a stranger that sends byte by byte must not hold a place
@@ -257,6 +257,8 @@ class LaneChannel:
             self._on_progress(line.attempt, decode_progress(message))
         elif message.get("type") == "groups":
             self._on_groups(line.attempt, decode_groups(message))
+        elif message.get("type") == "bye":
+            line.parted = True
 
 
 class _Line:
@@ -266,6 +268,8 @@ class _Line:
         self, connection: socket.socket, codec: FrameCodec, attempt: AttemptId, clock: Clock
     ) -> None:
         self.attempt = attempt
+        # the lane has said that it closes the connection; one that is killed does not
+        self.parted = False
         self._connection = connection
         self._codec = codec
         self._clock = clock

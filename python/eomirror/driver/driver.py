@@ -556,10 +556,10 @@ class MirrorDriver:
             return ()
         return [*link.greeting(attempt), *(() if moving is None else moving.greeting(attempt))]
 
-    def _part(self, attempt: AttemptId) -> None:
+    def _part(self, attempt: AttemptId, parted: bool) -> None:  # noqa: FBT001  the channel's callback
         link = self._links.get(attempt.link)
         if link is not None:
-            link.lanes.disconnected(attempt)
+            link.lanes.disconnected(attempt, parted=parted)
 
     def _update_progress(self, attempt: AttemptId, progress: LaneProgress) -> None:
         self._opened.progressed.set()

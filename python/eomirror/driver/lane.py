@@ -65,7 +65,7 @@ class LaneThread:
         self._heard: tuple[int, ...] = ()
         self._running: LaneSpec | None = None
         self._stopping = False
-        # "moving" between `take` and `moved`, when no attempt begins; "lent" while other lanes have its partitions
+        # why no attempt begins: "moving" between `take` and `moved`, "lent" while other lanes have its partitions
         self._away = ""
         self._held: Callable[[str], bool] = holds_nothing
         self._thread: threading.Thread | None = None
@@ -149,6 +149,12 @@ class LaneThread:
         if got:
             self.add(got)
 
+    def resume(self) -> None:
+        """Begins attempts again: the lane has a slot, and nothing of it was with other lanes."""
+        with self._changed:
+            self._away = ""
+            self._changed.notify_all()
+
     @property
     def partitions(self) -> list[SourcePartition]:
         """Partitions of the lane, with those that are stopped or held."""
@@ -176,7 +182,8 @@ class LaneThread:
         """Retries stopped topics: the running attempt ends between two transactions, the next one has them."""
         with self._changed:
             ours = {item.source.topic for item in self._partitions} & set(topics)
-            self._stopped_topics -= ours
+            # also without a partition of them: one may be moved here
+            self._stopped_topics -= set(topics)
             self._retaken |= ours
             affected = bool(ours) and self._running is not None
             self._outdated = self._outdated or affected
@@ -240,8 +247,8 @@ class LaneThread:
                 # an abandoned attempt, such as a cancelled one that Spark started nevertheless
                 return [_STOP]
             given, wanted = set(spec.partitions), self._mirrored()
-            if not given.issubset(wanted):
-                # a topic was dropped, is held, or left the link after the spec was made
+            if self._away or not given.issubset(wanted):
+                # a topic was dropped, is held, or left the link, or partitions were taken, after the spec was made
                 return [_RECONFIGURE]
             return list(encode_added([item for item in wanted if item not in given]))
 
@@ -323,7 +330,7 @@ class LaneThread:
     def _next(self, epoch: int, attempt: int, overdue: int, damaged: tuple[Damage, ...]) -> LaneSpec | None:
         """Waits until the lane has partitions; returns the spec of its next attempt, or None to end the lane."""
         with self._changed:
-            while not self._stopping and (self._away == "moving" or not self._mirrored()):
+            while not self._stopping and (self._away or not self._mirrored()):
                 held = any(self._held(item.source.topic) for item in self._partitions)
                 self._host.rests(self.lane, self._away or ("paused" if held else "idle"))
                 self._changed.wait()

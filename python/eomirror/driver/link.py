@@ -382,8 +382,10 @@ class LinkThread:
             self._background.guard("partitions_not_moved", self._look_at_slots)
 
     def _look_at_slots(self) -> None:
-        if (generation := self.lanes.look_at_slots(self._taken.move)) is not None:
-            self.generation = generation
+        if (moved := self.lanes.moves.look(self._taken.move)) is not None:
+            self.generation, sources = moved
+            # their lanes know no offsets of groups in them
+            self.group_thread.lane_restarted(sources)
 
     def _ends_loop(self) -> None:
         source, ends = self._sessions.source.admin, self._records.ends

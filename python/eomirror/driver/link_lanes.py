@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from eomirror.clock import Deadline
 from eomirror.driver.lane import LaneThread, holds_nothing
-from eomirror.driver.slots import Slots
-from eomirror.link.assignment import lent
+from eomirror.driver.moves import LaneMoves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,8 +21,7 @@ if TYPE_CHECKING:
     from eomirror.driver.link_tools import Engine, LinkTools
     from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneReport, LaneSpec
     from eomirror.link.assignment import Layout
-    from eomirror.records.control import Generation, Pause
-    from eomirror.types import SourcePartition
+    from eomirror.records.control import Pause
 
 __all__ = ["LinkLanes"]
 
@@ -34,23 +31,6 @@ log = structlog.get_logger(__name__)
 _LAST_SECONDS = 0.3
 # of the time that a stop may take, for a lane that mirrors on after its epoch
 _SILENCE_SECONDS = 1.5
-# for a lane that gives partitions to finish its transaction; a later one is fenced
-_REST_SECONDS = 3.0
-
-
-class _Move(NamedTuple):
-    """
-    A move of partitions between lanes.
-
-    Attributes:
-        to: New lane of each partition.
-        givers: Lanes that had them.
-        items: The partitions.
-    """
-
-    to: Mapping[SourcePartition, int]
-    givers: tuple[int, ...]
-    items: tuple[AssignedPartition, ...]
 
 
 class LinkLanes:
@@ -71,6 +51,7 @@ class LinkLanes:
         patient: True if the run waits for missing ACLs.
         aborted: True if a lane may have left an open transaction.
         running: Lane, epoch and attempt of each Spark job that runs.
+        moves: Moves partitions between the lanes.
     """
 
     def __init__(
@@ -93,11 +74,9 @@ class LinkLanes:
         self._records = records
         self._engine: Engine | None = None
         self._lanes: dict[int, LaneThread] = {}
-        self._slots = Slots()
-        # lane of each partition whose lane has no slot
-        self._home: dict[SourcePartition, int] = {}
-        self._move: _Move | None = None
-        self._stopped = threading.Event()
+        self.moves = LaneMoves(
+            link, self._lanes, progress=progress, records=records.lanes, clock=tools.clock
+        )
 
     def __bool__(self) -> bool:
         return bool(self._lanes)
@@ -105,6 +84,7 @@ class LinkLanes:
     def start(self, spec: LaneSpec, layout: Layout, engine: Engine) -> None:
         """Starts all lanes of a layout."""
         self._engine = engine
+        self.moves.start(engine.jobs)
         for lane in range(spec.link.producers):
             template = replace(spec, lane=lane, partitions=layout.lanes.get(lane, ()))
             self._lanes[lane] = LaneThread(
@@ -116,9 +96,7 @@ class LinkLanes:
 
     def stop(self, deadline: Deadline) -> None:
         """Stops all lanes; cancels those that do not end before the deadline."""
-        self._stopped.set()
-        for number in list(self._slots.lent):
-            self._cancel(number)
+        self.moves.stop()
         for lane in self._lanes.values():
             lane.stop()
         late = [lane for lane in self._lanes.values() if not lane.join(deadline.remaining())]
@@ -175,12 +153,12 @@ class LinkLanes:
     def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
         """Returns the first messages for an attempt that has just connected."""
         lane = self._lanes.get(attempt.lane)
-        self._slots.connected(attempt.lane, self._tools.clock.monotonic())
+        self.moves.slots.connected(attempt.lane, self._tools.clock.monotonic())
         return [] if lane is None else lane.greeting(attempt)
 
-    def disconnected(self, attempt: AttemptId) -> None:
-        """Records that the newest attempt of a lane is not connected any more."""
-        self._slots.disconnected(attempt.lane, self._tools.clock.monotonic())
+    def disconnected(self, attempt: AttemptId, *, parted: bool) -> None:
+        """Records that the newest attempt of a lane is not connected any more; ``parted``: it took its leave."""
+        self.moves.slots.disconnected(attempt.lane, self._tools.clock.monotonic(), parted=parted)
 
     def update(self, attempt: AttemptId, progress: LaneProgress) -> None:
         """Records the progress of an attempt."""
@@ -202,102 +180,6 @@ class LinkLanes:
                 if lane != but:
                     thread.drop(topics)
 
-    # -- lanes without a slot --------------------------------------------------------------------
-
-    def look_at_slots(
-        self, publish: Callable[[Mapping[SourcePartition, int], Collection[int]], Generation]
-    ) -> int | None:
-        """
-        Begins lanes again whose worker is gone, and moves partitions from lanes without a slot to others, and back.
-
-        Args:
-            publish: Publishes a move and fences the lanes that give; repeated with the same move until it returns.
-
-        Returns:
-            The new generation; None if nothing moved.
-        """
-        now = self._tools.clock.monotonic()
-        dead, due, returning = self._slots.dead(now), self._slots.due(now), self._slots.returning(now)
-        for lane in dead:
-            # Spark may only begin its task again, on a slot that it does not have, and tell the driver nothing
-            log.warning("lane_lost", link=self._link, lane=lane, reason="its connection to the driver broke")
-            self._cancel(lane)
-        if due is None:
-            # the owner gives new partitions to the lane that has the fewest
-            due = next((lane for lane in self._slots.lent if self._lanes[lane].partitions), None)
-        if self._move is None:
-            self._move = self._lend(due) if due is not None else self._return(returning)
-        if (move := self._move) is None:
-            return None
-        generation = publish(move.to, move.givers)
-        self._move = None
-        for lane, thread in self._lanes.items():
-            got = [
-                replace(item, generation=generation.generation)
-                for item in move.items
-                if move.to[item.source] == lane
-            ]
-            self._progress.assign(lane, got)
-            thread.moved(generation.of_lane(lane), got, lent=lane in self._slots.lent)
-        log.info(
-            "partitions_moved", link=self._link, generation=generation.generation, partitions=len(move.to)
-        )
-        return generation.generation
-
-    def _lend(self, lane: int) -> _Move | None:
-        running = self._slots.running()
-        to = lent(self._lane_of(), lane, running)
-        if not to:
-            return None
-        log.warning(
-            "lane_waits_for_slot",
-            link=self._link,
-            lane=lane,
-            reason=f"spark gives {len(running)} of {len(self._lanes)} slots: lanes {running} get its partitions",
-        )
-        waits = lane in self._slots.lent
-        if not waits:
-            self._slots.lend(lane, self._tools.clock.monotonic())
-        for source in to:
-            self._home.setdefault(source, lane)
-        items = self._lanes[lane].take(to)
-        if self._engine is not None and not waits:
-            self._cancel(lane)
-            self._lanes[lane].wait_at_rest(_REST_SECONDS)
-            self._engine.jobs.thread(lambda: self._await_slot(lane), f"slot-{self._link}-{lane}").start()
-        return _Move(to, (lane,), tuple(items))
-
-    def _return(self, lane: int | None) -> _Move | None:
-        if lane is None:
-            return None
-        log.info("lane_has_slot", link=self._link, lane=lane)
-        self._slots.returned(lane)
-        now_at = self._lane_of()
-        to = {source: lane for source, home in self._home.items() if home == lane and source in now_at}
-        self._home = {source: home for source, home in self._home.items() if home != lane}
-        if not to:
-            return None
-        givers = sorted({now_at[source] for source in to})
-        items = [item for giver in givers for item in self._lanes[giver].take(to)]
-        for giver in givers:
-            self._lanes[giver].wait_at_rest(_REST_SECONDS)
-        return _Move(to, tuple(givers), tuple(items))
-
-    def _await_slot(self, lane: int) -> None:
-        """Runs in a thread of its own until Spark has begun a small job in the lane's place."""
-        while not self._stopped.is_set() and self._engine is not None:
-            if self._engine.jobs.await_slot(self._link, lane):
-                self._slots.found(lane)
-                return
-            self._stopped.wait(1.0)
-
-    def _lane_of(self) -> dict[SourcePartition, int]:
-        return {source: lane for lane, thread in self._lanes.items() for source in thread.partitions}
-
-    def _cancel(self, lane: int) -> None:
-        if self._engine is not None:
-            self._engine.jobs.cancel(self._link, lane)
-
     # -- called by lanes -------------------------------------------------------------------------
 
     def run_attempt(self, spec: LaneSpec) -> LaneReport:
@@ -305,14 +187,14 @@ class LinkLanes:
         jobs = self._tools.engine.result().jobs
         key = (spec.lane, spec.epoch, spec.attempt)
         self.running.add(key)
-        self._slots.begun(spec.lane, self._tools.clock.monotonic())
+        self.moves.slots.begun(spec.lane, self._tools.clock.monotonic())
         crashed = True
         try:
             report = jobs.run(spec)
             crashed = report.ending.crashed
         finally:
             self.running.discard(key)
-            self._slots.ended(spec.lane, crashed=crashed, now=self._tools.clock.monotonic())
+            self.moves.slots.ended(spec.lane, crashed=crashed, now=self._tools.clock.monotonic())
         return report
 
     def send(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:

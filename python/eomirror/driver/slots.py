@@ -10,18 +10,27 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["LOST_SECONDS", "WAIT_SECONDS", "Slots"]
+__all__ = ["LOST_SECONDS", "PARTED_SECONDS", "TOLD_SECONDS", "WAIT_SECONDS", "Slots"]
 
 #: Longest time for which a lane waits for a slot while others run.  A new executor on a free slot takes 5 s, on a busy
 #: machine more; and the promise is 15 s from the loss on, of which publication, fence and first commit take 2 s.
 WAIT_SECONDS = 8.0
 
-#: Time after which an attempt whose connection broke is taken for dead: a displaced lane connects again sooner.
-LOST_SECONDS = 2.0
+#: Time after which the timeline and the status say that a lane waits for a slot.
+TOLD_SECONDS = 4.0
+
+#: Time after which an attempt whose connection broke is taken for dead, unless Spark reports its end.
+LOST_SECONDS = 0.5
+
+#: The same for one that took its leave: a busy machine takes a second for a result, and a lane whose executor was killed
+#: cannot pass its result on.
+PARTED_SECONDS = 3.0
 
 # partitions stay for so long where they are, twice as long after each return: a slot that comes and goes moves no lane
 _STAY_SECONDS = 5.0
 _MOST_STAY_SECONDS = 300.0
+# a slot that is free for a shorter time is one of a lane between two attempts
+_FREE_SECONDS = 1.0
 
 
 class Slots:
@@ -39,8 +48,10 @@ class Slots:
         self._first: float | None = None
         self._waiting: dict[int, float] = {}
         self._running: set[int] = set()
-        self._lost: dict[int, float] = {}
-        self._found: set[int] = set()
+        # since when, and the time of its death
+        self._lost: dict[int, tuple[float, float]] = {}
+        # when Spark had a slot for a lane that was lent
+        self._found: dict[int, float] = {}
         self._returns: dict[int, int] = {}
 
     def begun(self, lane: int, now: float) -> None:
@@ -56,14 +67,16 @@ class Slots:
             self._waiting.pop(lane, None)
             self._lost.pop(lane, None)
             self._running.add(lane)
+            # what was free may be taken now
+            self._found.clear()
             self._first = now if self._first is None else self._first
 
-    def disconnected(self, lane: int, now: float) -> None:
-        """Records that the newest connection of a lane broke."""
+    def disconnected(self, lane: int, now: float, *, parted: bool) -> None:
+        """Records that the newest connection of a lane broke; ``parted`` is True if the lane took its leave."""
         with self._lock:
             if lane in self._running:
                 self._running.discard(lane)
-                self._lost[lane] = now
+                self._lost[lane] = now, now + (PARTED_SECONDS if parted else LOST_SECONDS)
 
     def ended(self, lane: int, *, crashed: bool, now: float) -> None:
         """Records the end of an attempt; ``crashed`` is True if it made no report."""
@@ -72,27 +85,39 @@ class Slots:
             self._running.discard(lane)
             if not crashed:
                 self._waiting.pop(lane, None)
-            elif lost is not None:
-                self._waiting.setdefault(lane, lost)
             else:
-                self._waiting.setdefault(lane, now)
+                self._waiting.setdefault(lane, now if lost is None else lost[0])
 
-    def found(self, lane: int) -> None:
+    def found(self, lane: int, now: float) -> None:
         """Records that Spark has a slot for a lane that was lent."""
         with self._lock:
-            self._found.add(lane)
+            self._found.setdefault(lane, now)
 
     def running(self) -> list[int]:
         """Returns the lanes that run."""
         with self._lock:
             return sorted(self._running)
 
+    def given(self) -> tuple[int, int]:
+        """Returns the number of lanes that run, and of those that want to."""
+        with self._lock:
+            return len(self._running), len({*self._running, *self._lost, *self._waiting, *self.lent})
+
+    def waiting(self, now: float) -> list[int]:
+        """Returns the lanes that have waited for a slot for some time and have their partitions."""
+        with self._lock:
+            if self._first is None:
+                return []
+            lost = {lane: since for lane, (since, _) in self._lost.items()}
+            waits = {lane: max(since, self._first) for lane, since in {**self._waiting, **lost}.items()}
+            return [lane for lane, since in sorted(waits.items()) if now - since >= TOLD_SECONDS]
+
     def dead(self, now: float) -> list[int]:
         """Returns the lanes whose attempt is taken for dead, each once."""
         with self._lock:
-            dead = [lane for lane, since in self._lost.items() if now - since >= LOST_SECONDS]
+            dead = [lane for lane, (_, at) in self._lost.items() if now >= at]
             for lane in dead:
-                self._waiting.setdefault(lane, self._lost.pop(lane))
+                self._waiting.setdefault(lane, self._lost.pop(lane)[0])
             return dead
 
     def due(self, now: float) -> int | None:
@@ -110,14 +135,17 @@ class Slots:
         with self._lock:
             self.lent[lane] = now
             self._waiting.pop(lane, None)
-            self._found.discard(lane)
+            self._found.pop(lane, None)
 
     def returning(self, now: float) -> int | None:
         """Returns a lane that is to get its partitions back; None for none."""
         with self._lock:
+            if self._waiting or self._lost:
+                # the free slot is for the lane that waits with its partitions
+                return None
             for lane, since in self.lent.items():
                 stay = min(_MOST_STAY_SECONDS, _STAY_SECONDS * 2.0 ** min(self._returns.get(lane, 0), 16))
-                if lane in self._found and now - since >= stay:
+                if now - self._found.get(lane, now) >= _FREE_SECONDS and now - since >= stay:
                     return lane
             return None
 
@@ -125,5 +153,5 @@ class Slots:
         """Records that a lane has its partitions again."""
         with self._lock:
             del self.lent[lane]
-            self._found.discard(lane)
+            self._found.pop(lane, None)
             self._returns[lane] = self._returns.get(lane, 0) + 1

@@ -90,11 +90,11 @@ class LaneStart:
         newest = self._state.read_control().generation
         crash_point("lane.control_read")
         number = 0 if newest is None else newest.of_lane(spec.lane)
-        # a lane that got partitions while it ran is of the generation that moved them
-        mine = max(spec.generation, self._partitions.generation)
-        if newest is None or (number, newest.run) != (mine, spec.run):
+        if newest is None or (number, newest.run) != (self._mine, spec.run):
             seen = "none" if newest is None else f"{number} of run {newest.run}"
-            self._epoch.outcome = Outcome(Ending.SUPERSEDED, f"control holds generation {seen}, not {mine}")
+            self._epoch.outcome = Outcome(
+                Ending.SUPERSEDED, f"control holds generation {seen}, not {self._mine}"
+            )
             return Event.CONTROL_NEWER
         self._highest_lane, self._newest = newest.highest_lane, newest.generation
         return Event.CONTROL_OURS
@@ -159,11 +159,16 @@ class LaneStart:
         )
 
     def _newest_of_run(self) -> int:
-        """Returns the newest generation of this run; that of this attempt once another run owns the link."""
+        """Returns the newest generation of this run; that of this attempt once its lane is of another one."""
         spec, newest = self._epoch.spec, self._state.read_control().generation
-        if newest is None or newest.run != spec.run:
+        if newest is None or (newest.of_lane(spec.lane), newest.run) != (self._mine, spec.run):
             return spec.generation
         return newest.generation
+
+    @property
+    def _mine(self) -> int:
+        # a lane that got partitions while it ran is of the generation that moved them
+        return max(self._epoch.spec.generation, self._partitions.generation)
 
     def _started(self, sources: Sequence[SourcePartition]) -> bool:
         """Fetches sound partitions and stops unsound topics; False if hanging transactions must be resolved first."""

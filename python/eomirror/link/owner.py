@@ -508,9 +508,11 @@ class LinkOwner:
             MirrorError: The target refuses the request.
         """
         with self._lock:
+            if self._control.closed:
+                raise StoppedError(f"link {self._link.name}: stopped")
             after = self._control.layout()
             if any(after.assignment.partitions.get(source) != lane for source, lane in lanes.items()):
-                after = moved(after, lanes, now_ms=self._clock.wall_ms())
+                after = moved(after, lanes, givers=givers, now_ms=self._clock.wall_ms())
                 self._control.certain = False
                 self._control.guarded(lambda: self._control.publish_layout(after, ()))
                 self._control.generation, self._control.certain = after, True

@@ -280,7 +280,9 @@ def revised(generation: Generation, partitions: Iterable[SourcePartition], *, no
     )
 
 
-def moved(generation: Generation, lanes: Mapping[SourcePartition, int], *, now_ms: int) -> Generation:
+def moved(
+    generation: Generation, lanes: Mapping[SourcePartition, int], *, givers: Collection[int], now_ms: int
+) -> Generation:
     """
     Returns the next generation, in which partitions have other lanes; lanes that are not concerned keep theirs.
 
@@ -289,17 +291,20 @@ def moved(generation: Generation, lanes: Mapping[SourcePartition, int], *, now_m
     Args:
         generation: The layout before.
         lanes: New lane of each partition that moves.
+        givers: Lanes that are fenced behind the publication.
         now_ms: Wall clock.
 
     Raises:
-        MirrorError: A partition or a lane is not known: a bug, refused before it is published.
+        MirrorError: A partition or a lane is not known, or a lane that gives would not be fenced: a bug, refused before
+            it is published.
     """
     before = generation.assignment
     for source, lane in lanes.items():
-        if source not in before.partitions or not 0 <= lane < before.lanes:
+        had = before.partitions.get(source)
+        if had is None or not 0 <= lane < before.lanes or (had != lane and had not in givers):
             raise MirrorError(
-                f"EO-2: {source} cannot move to lane {lane}: the layout has {before.lanes} lanes"
-                + ("" if source in before.partitions else " and not this partition"),
+                f"EO-2: {source} of lane {had} cannot move to lane {lane}: the layout has {before.lanes} lanes, and "
+                f"{sorted(givers)} would be fenced",
                 fix="report this; restarting is safe",
             )
     changed = {source: lane for source, lane in lanes.items() if before.partitions[source] != lane}

@@ -247,6 +247,8 @@ def link_status(
     # what a released link wrote in its last seconds is no rate any more
     rates = {} if liveness.state == "stopped" else _rates(history, owner_ms)
     generation = control.generation
+    # only a lane that lost its slot gives all that it has; one that never had any has no claim
+    lent = {lane for lane in range(len(generation.since)) if not generation.assignment.of(lane)}
     shown = {
         source: _partition(
             position,
@@ -302,6 +304,7 @@ def link_status(
                 pid=attempt.pid,
                 since=attempt.timestamp,
                 serving=Serving(attempt.plane, attempt.plane_reason, protocol=attempt.transaction_protocol),
+                lent=attempt.lane in lent,
             )
             for attempt in sorted(attempts, key=lambda attempt: attempt.lane)
             # a lane that got partitions goes on with the claim that it has

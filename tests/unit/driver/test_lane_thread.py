@@ -321,6 +321,17 @@ def test_a_lane_that_gives_partitions_runs_again_only_when_they_are_moved(
     assert (first.generation, second.generation) == (1, 2)
 
 
+def test_an_attempt_that_connects_while_its_partitions_move_leaves(lane: LaneThread, host: Host) -> None:
+    """It was submitted with what the lane has given away since."""
+    first = host.begun.get(timeout=_SECONDS)
+    attempt = AttemptId(first.link.name, first.lane, first.epoch, first.attempt)
+    assert lane.greeting(attempt) == []
+    lane.take({SourcePartition("bad", 1)})
+    assert [one["type"] for one in lane.greeting(attempt)] == ["stop"]
+    lane.moved(2, ())
+    assert [one["type"] for one in lane.greeting(attempt)] == ["stop"]
+
+
 def test_a_lane_that_gets_partitions_goes_on(lane: LaneThread, host: Host) -> None:
     """The running attempt is told of them, with the generation that moved them."""
     host.begun.get(timeout=_SECONDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eomirror.driver.slots import LOST_SECONDS, WAIT_SECONDS, Slots
+from eomirror.driver.slots import LOST_SECONDS, TOLD_SECONDS, WAIT_SECONDS, Slots
 
 
 def two_lanes() -> Slots:
@@ -17,7 +17,7 @@ def two_lanes() -> Slots:
 def test_a_lane_that_waits_too_long_is_due() -> None:
     """Its time begins with the loss of its worker, also where Spark tells nothing of it."""
     slots = two_lanes()
-    slots.disconnected(1, 10.0)
+    slots.disconnected(1, 10.0, parted=False)
     assert slots.dead(10.0 + LOST_SECONDS - 0.1) == []
     assert slots.dead(10.0 + LOST_SECONDS) == [1]
     assert slots.dead(10.0 + LOST_SECONDS) == []
@@ -26,13 +26,16 @@ def test_a_lane_that_waits_too_long_is_due() -> None:
     assert slots.due(10.0 + WAIT_SECONDS - 0.1) is None
     assert slots.due(10.0 + WAIT_SECONDS) == 1
     assert slots.running() == [0]
+    assert slots.waiting(10.0 + TOLD_SECONDS - 0.1) == []
+    assert slots.waiting(10.0 + TOLD_SECONDS) == [1]
+    assert slots.given() == (1, 2)
 
 
 def test_a_lane_that_runs_again_is_not_due() -> None:
     """A worker with a free slot takes it, or its connection was only displaced."""
     slots = two_lanes()
-    slots.disconnected(1, 10.0)
-    slots.connected(1, 11.0)
+    slots.disconnected(1, 10.0, parted=False)
+    slots.connected(1, 10.1)
     assert slots.dead(30.0) == []
     assert slots.due(30.0) is None
 
@@ -51,7 +54,8 @@ def test_no_lane_is_due_while_none_runs() -> None:
 def test_an_attempt_that_ends_as_planned_waits_for_nothing() -> None:
     """A lane that is paused submits no attempt; one between two epochs has its slot again at once."""
     slots = two_lanes()
-    slots.disconnected(1, 10.0)
+    slots.disconnected(1, 10.0, parted=True)
+    assert slots.dead(10.0 + LOST_SECONDS) == [], "its result is on the way"
     slots.ended(1, crashed=False, now=10.1)
     assert slots.dead(100.0) == []
     assert slots.due(100.0) is None
@@ -66,7 +70,7 @@ def test_a_slot_that_comes_and_goes_moves_partitions_less_and_less() -> None:
         slots.lend(1, now)
         assert slots.due(now + 100.0) is None
         assert slots.returning(now + 1_000.0) is None, "Spark has no slot for it"
-        slots.found(1)
+        slots.found(1, now)
         since = now
         while slots.returning(now) is None:
             now += 1.0
@@ -75,3 +79,18 @@ def test_a_slot_that_comes_and_goes_moves_partitions_less_and_less() -> None:
         assert not slots.lent
         assert slots.returning(now + 1_000.0) is None
     assert stays == [stays[0], 2 * stays[0], 4 * stays[0]]
+
+
+def test_a_slot_that_a_lane_leaves_between_two_attempts_is_not_free() -> None:
+    """The small job of the lane that waits runs in it for a moment; the partitions stay."""
+    slots = two_lanes()
+    slots.lend(1, 10.0)
+    slots.ended(0, crashed=False, now=100.0)
+    slots.found(1, 100.1)
+    slots.begun(0, 100.2)
+    assert slots.returning(105.0) is None, "lane 0 waits for it"
+    slots.connected(0, 105.0)
+    assert slots.returning(200.0) is None
+    slots.found(1, 200.0)
+    assert slots.returning(200.5) is None
+    assert slots.returning(201.5) == 1

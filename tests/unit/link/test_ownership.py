@@ -354,12 +354,12 @@ def test_a_move_concerns_only_the_lanes_that_give_or_get() -> None:
     layout = Assignment(3, {ORDERS: 0, PAYMENTS: 1, LATER: 2})
     before = Generation(generation=7, revision=3, run="ours", highest_lane=4, assignment=layout, timestamp=0)
 
-    after = moved(before, {LATER: 0}, now_ms=5)
+    after = moved(before, {LATER: 0}, givers=[2], now_ms=5)
 
     assert (after.generation, after.revision, after.run, after.highest_lane) == (8, 3, "ours", 4)
     assert after.assignment.partitions == {ORDERS: 0, PAYMENTS: 1, LATER: 0}
     assert [after.of_lane(lane) for lane in range(3)] == [8, 7, 8]
-    back = moved(after, {LATER: 2, ORDERS: 0}, now_ms=6)
+    back = moved(after, {LATER: 2, ORDERS: 0}, givers=[0], now_ms=6)
     assert back.assignment == layout
     assert [back.of_lane(lane) for lane in range(3)] == [9, 7, 9]
     # a partition that comes later does not change what a lane's attempts run in
@@ -369,16 +369,16 @@ def test_a_move_concerns_only_the_lanes_that_give_or_get() -> None:
 def test_a_move_of_what_is_not_there_is_refused() -> None:
     """A bug, found before it is published."""
     before = generation()
-    for lanes in ({LATER: 0}, {ORDERS: 2}):
+    for lanes, givers in (({LATER: 0}, [0, 1]), ({ORDERS: 2}, [0, 1]), ({ORDERS: 1}, [1])):
         with pytest.raises(MirrorError, match="EO-2"):
-            moved(before, lanes, now_ms=5)
+            moved(before, lanes, givers=givers, now_ms=5)
 
 
 def test_the_next_generation_spreads_what_was_moved() -> None:
     """A lane that had no slot in the last run gets partitions again."""
     layout = Assignment(2, {ORDERS: 0, PAYMENTS: 1})
     before = Generation(generation=7, revision=0, run="r", highest_lane=1, assignment=layout, timestamp=0)
-    lost = moved(before, {PAYMENTS: 0}, now_ms=1)
+    lost = moved(before, {PAYMENTS: 0}, givers=[1], now_ms=1)
 
     after = next_generation(ControlView(lost), run="s", lanes=2, partitions=[ORDERS, PAYMENTS], now_ms=2)
 
