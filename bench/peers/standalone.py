@@ -29,7 +29,8 @@ __all__ = ["SAFE", "StandaloneCluster", "driver_settings", "kill_task"]
 
 _HOME = str(Path(pyspark.__file__).parent)
 _HERE = ("--host", "127.0.0.1", "--webui-port", "0")
-_START_SECONDS = 60.0
+# of a Java process on a busy machine
+_START_SECONDS = 240.0
 _END_SECONDS = 30.0
 
 #: Settings of master, workers and driver.
@@ -154,7 +155,7 @@ class StandaloneCluster:
         with suppress(psutil.NoSuchProcess):
             for one in psutil.Process(self._workers[number].pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess):
-                    if any(each.raddr and each.raddr.port == port for each in one.net_connections("tcp")):
+                    if any(getattr(each.raddr, "port", 0) == port for each in one.net_connections("tcp")):
                         found.append(one.pid)
         return found
 

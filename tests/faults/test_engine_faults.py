@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-
 from bench.peers.standalone import StandaloneCluster, driver_settings
+
 from support.fix_rig import REPEATS
 from support.links.scene import HEAL_SECONDS
 

@@ -16,9 +16,9 @@ from urllib.request import urlopen
 import fake_lanes
 import psutil
 import pytest
+from bench.peers.standalone import SAFE, StandaloneCluster, driver_settings
 from engine import FakeLink, Run, link, measured, notes, settings, wait_for
 
-from bench.peers.standalone import SAFE, StandaloneCluster, driver_settings
 from eomirror.config import load_config
 from eomirror.errors import ConfigError
 from eomirror.lane.spec import Ending
@@ -185,8 +185,14 @@ def test_lanes_without_a_slot_give_their_partitions_away(
         workers.start_worker(victim)
         run.wait_for(lambda: not [lane for lane in run.snapshots[-1].lanes if lane.lent], 120)
         run.wait_for(
-            lambda: {note["lane"] for note in notes(folder, "begin") if note["at"] > notes(folder, "added")[-1]["at"]}
-            >= set(lost),
+            lambda: (
+                {
+                    note["lane"]
+                    for note in notes(folder, "begin")
+                    if note["at"] > notes(folder, "added")[-1]["at"]
+                }
+                >= set(lost)
+            ),
             60,
         )
     assert run.error is None
@@ -203,7 +209,7 @@ def test_a_lane_that_lost_its_slot_is_told(
     folder: Path,
     rng: random.Random,
 ) -> None:
-    """A worker of the cluster is lost for good, and Spark tells the driver nothing: everything that shows lanes does."""
+    """A worker of the cluster is lost for good, and Spark tells the driver nothing: all that shows lanes names it."""
     create_topic(east.client_properties, topic_name, 3)
     listen = f"127.0.0.1:{free_port()}"
     mirror = CommandMirror(

@@ -74,9 +74,7 @@ class LinkLanes:
         self._records = records
         self._engine: Engine | None = None
         self._lanes: dict[int, LaneThread] = {}
-        self.moves = LaneMoves(
-            link, self._lanes, progress=progress, records=records.lanes, clock=tools.clock
-        )
+        self.moves = LaneMoves(link, self._lanes, progress=progress, records=records, clock=tools.clock)
 
     def __bool__(self) -> bool:
         return bool(self._lanes)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from eomirror.clock import Clock
+    from eomirror.driver.claim_renewal import LinkRecords
     from eomirror.driver.lane import LaneThread
     from eomirror.driver.link_progress import LinkProgress
-    from eomirror.driver.outage_records import LaneRecords
     from eomirror.lane.spec import AssignedPartition
     from eomirror.records.control import Generation
     from eomirror.spark.jobs import LaneJobs
@@ -71,7 +71,7 @@ class LaneMoves:
         lanes: Mapping[int, LaneThread],
         *,
         progress: LinkProgress,
-        records: LaneRecords,
+        records: LinkRecords,
         clock: Clock,
     ) -> None:
         self.slots = Slots()
@@ -157,7 +157,7 @@ class LaneMoves:
                 self._told.add(lane)
                 text = waits_for_slot([lane], *self.slots.given())
                 log.warning("lane_waits_for_slot", link=self._link, lane=lane, reason=text)
-                self._records.tell("slot", text)
+                self._records.lanes.tell("slot", text)
 
     def _lend(self, lane: int) -> _Move | None:
         to = lent(self._lane_of(), lane, self.slots.running())
@@ -173,7 +173,7 @@ class LaneMoves:
             getters = ", ".join(map(str, sorted(set(to.values()))))
             text = f"{waits_for_slot([lane], *self.slots.given())}; its partitions are lent to {getters}"
             log.warning("partitions_lent", link=self._link, lane=lane, reason=text)
-            self._records.tell("slot", text)
+            self._records.lanes.tell("slot", text)
             self._cancel(lane)
             self._lanes[lane].wait_at_rest(_REST_SECONDS)
             self._jobs.thread(lambda: self._await_slot(lane), f"slot-{self._link}-{lane}").start()
@@ -181,7 +181,7 @@ class LaneMoves:
 
     def _return(self, lane: int) -> _Move | None:
         log.info("lane_has_slot", link=self._link, lane=lane)
-        self._records.tell("slot", f"lane {lane} has a slot, and gets its partitions back")
+        self._records.lanes.tell("slot", f"lane {lane} has a slot, and gets its partitions back")
         self.slots.returned(lane)
         # a small job may wait for a slot again
         self._cancel(lane)

@@ -1,5 +1,5 @@
 """
-Decides when partitions leave a lane that has no slot, and when they return. Pure.
+Decides when partitions leave a lane that has no slot, and when they return.
 
 A lane waits from the loss of its worker, or from its submission to Spark, until an attempt of it connects.  While one
 waits for too long and others run, those get its partitions; the lane then submits a small job, which begins when Spark
@@ -22,8 +22,8 @@ TOLD_SECONDS = 4.0
 #: Time after which an attempt whose connection broke is taken for dead, unless Spark reports its end.
 LOST_SECONDS = 0.5
 
-#: The same for one that took its leave: a busy machine takes a second for a result, and a lane whose executor was killed
-#: cannot pass its result on.
+#: The same for one that took its leave: a busy machine takes a second for its result, which a lane whose executor was
+#: killed cannot pass on.
 PARTED_SECONDS = 3.0
 
 # partitions stay for so long where they are, twice as long after each return: a slot that comes and goes moves no lane
@@ -31,6 +31,8 @@ _STAY_SECONDS = 5.0
 _MOST_STAY_SECONDS = 300.0
 # a slot that is free for a shorter time is one of a lane between two attempts
 _FREE_SECONDS = 1.0
+# and one that was not seen for so long may be gone
+_SEEN_SECONDS = 6.0
 
 
 class Slots:
@@ -50,15 +52,15 @@ class Slots:
         self._running: set[int] = set()
         # since when, and the time of its death
         self._lost: dict[int, tuple[float, float]] = {}
-        # when Spark had a slot for a lane that was lent
-        self._found: dict[int, float] = {}
+        # when Spark had a slot for a lane that was lent, first and last
+        self._found: dict[int, tuple[float, float]] = {}
         self._returns: dict[int, int] = {}
 
     def begun(self, lane: int, now: float) -> None:
         """Records that an attempt was submitted."""
         with self._lock:
             self._lost.pop(lane, None)
-            if lane not in self._running:
+            if lane not in self._running and lane not in self.lent:
                 self._waiting.setdefault(lane, now)
 
     def connected(self, lane: int, now: float) -> None:
@@ -83,7 +85,8 @@ class Slots:
         with self._lock:
             lost = self._lost.pop(lane, None)
             self._running.discard(lane)
-            if not crashed:
+            if not crashed or lane in self.lent:
+                # it has no partitions that wait
                 self._waiting.pop(lane, None)
             else:
                 self._waiting.setdefault(lane, now if lost is None else lost[0])
@@ -91,12 +94,13 @@ class Slots:
     def found(self, lane: int, now: float) -> None:
         """Records that Spark has a slot for a lane that was lent."""
         with self._lock:
-            self._found.setdefault(lane, now)
+            first, last = self._found.get(lane, (now, now))
+            self._found[lane] = first if now - last <= _SEEN_SECONDS else now, now
 
     def running(self) -> list[int]:
         """Returns the lanes that run."""
         with self._lock:
-            return sorted(self._running)
+            return sorted(self._running - self.lent.keys())
 
     def given(self) -> tuple[int, int]:
         """Returns the number of lanes that run, and of those that want to."""
@@ -145,7 +149,9 @@ class Slots:
                 return None
             for lane, since in self.lent.items():
                 stay = min(_MOST_STAY_SECONDS, _STAY_SECONDS * 2.0 ** min(self._returns.get(lane, 0), 16))
-                if now - self._found.get(lane, now) >= _FREE_SECONDS and now - since >= stay:
+                first, last = self._found.get(lane, (now, now))
+                free = now - first >= _FREE_SECONDS and now - last <= _SEEN_SECONDS
+                if free and now - since >= stay:
                     return lane
             return None
 

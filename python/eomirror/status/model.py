@@ -223,7 +223,7 @@ ADD_SLOTS = "add workers or cores to Spark, or take lanes away: `lanes`"
 
 
 def waits_for_slot(lanes: Collection[int], given: int, wanted: int) -> str:
-    """Returns the sentence on lanes that Spark does not begin, with the slots that it gives and those that it should."""
+    """Returns the sentence on lanes that Spark does not begin, with the slots that it gives and should give."""
     many = len(lanes) > 1
     numbers = ", ".join(map(str, sorted(lanes)))
     return f"lane{'s' if many else ''} {numbers} wait{'' if many else 's'} for a slot: Spark gives {given} of {wanted}"

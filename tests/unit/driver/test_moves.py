@@ -1,8 +1,9 @@
-"""Partitions of a lane without a slot go to lanes that run, and return: each step in its order, and again if it fails."""
+"""Partitions of a lane without a slot go to lanes that run, and return: each step in its order, again if it fails."""
 
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -86,7 +87,7 @@ class Link:
         self.fails = 0
         given: Any = self
         self.moves = LaneMoves(
-            "a->b", given.lanes, progress=given, records=given, clock=given.clock
+            "a->b", given.lanes, progress=given, records=SimpleNamespace(lanes=given), clock=given.clock
         )
         self.moves.start(given.jobs)
         for lane in self.lanes:
@@ -172,7 +173,7 @@ def test_a_move_that_fails_is_made_again_as_it_was(link: Link) -> None:
             link.look(at)
         assert link.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: []}
         assert link.lanes[2].away == "moving"
-    lose(link, 1, 111.0)
+    link.moves.slots.disconnected(1, 111.0, parted=False)
     assert link.look(130.0) is not None
     assert link.layout_of_lanes == {0: [ZERO, TWO], 1: [ONE], 2: []}
     assert link.look(130.5) is not None, "the next one"

@@ -68,11 +68,13 @@ def test_a_slot_that_comes_and_goes_moves_partitions_less_and_less() -> None:
     now = 10.0
     for _ in range(3):
         slots.lend(1, now)
+        # the job that waited in Spark's queue is cancelled
+        slots.ended(1, crashed=True, now=now)
         assert slots.due(now + 100.0) is None
         assert slots.returning(now + 1_000.0) is None, "Spark has no slot for it"
-        slots.found(1, now)
         since = now
         while slots.returning(now) is None:
+            slots.found(1, now)
             now += 1.0
         stays.append(now - since)
         slots.returned(1)
@@ -94,3 +96,4 @@ def test_a_slot_that_a_lane_leaves_between_two_attempts_is_not_free() -> None:
     slots.found(1, 200.0)
     assert slots.returning(200.5) is None
     assert slots.returning(201.5) == 1
+    assert slots.returning(220.0) is None, "it was seen long ago"

@@ -223,7 +223,13 @@ def test_a_lane_that_gave_all_its_partitions_has_no_slot() -> None:
             "a->b",
             ControlView(
                 Generation(
-                    generation=2, revision=0, run="r", highest_lane=2, assignment=layout, timestamp=0, since=since
+                    generation=2,
+                    revision=0,
+                    run="r",
+                    highest_lane=2,
+                    assignment=layout,
+                    timestamp=0,
+                    since=since,
                 ),
                 CLAIM,
             ),
@@ -231,8 +237,16 @@ def test_a_lane_that_gave_all_its_partitions_has_no_slot() -> None:
             history=(),
             attempts=[
                 AttemptClaim(
-                    lane=lane, generation=1 if since else 2, run="r", epoch=1, attempt=1, producer_id=1,
-                    producer_epoch=0, host="h", pid=1, timestamp=1,
+                    lane=lane,
+                    generation=1 if since else 2,
+                    run="r",
+                    epoch=1,
+                    attempt=1,
+                    producer_id=1,
+                    producer_epoch=0,
+                    host="h",
+                    pid=1,
+                    timestamp=1,
                 )
                 for lane in range(3)
             ],
