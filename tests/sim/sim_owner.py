@@ -45,11 +45,10 @@ if TYPE_CHECKING:
     from eomirror.types import SourcePartition
 
 
-#: Mutations of a move: its two steps in the wrong order, without the second, and positions of the generation before.
+#: Mutations of a move: its two steps in the wrong order, and without the second.
 FENCED_FIRST = "lanes fenced before the move is published"
 NOT_FENCED = "lanes not fenced after a move"
-NOT_NAMED = "moved positions without their generation"
-MOVES = {FENCED_FIRST, NOT_FENCED, NOT_NAMED}
+MOVES = {FENCED_FIRST, NOT_FENCED}
 
 _TRIES = 5
 # three seconds, as in `eomirror.link.control_producer`
@@ -385,15 +384,14 @@ class SimOwner:
     def _give(self, after: Generation, lanes: dict[SourcePartition, int], givers: set[int]) -> None:
         world = self._world
         self.layout, self._moving = after, None
-        named = 0 if world.mutation == NOT_NAMED else after.generation
-        self.given.update(dict.fromkeys(lanes, named))
+        self.given.update(dict.fromkeys(lanes, after.generation))
         for lane in givers:
-            if world.mutation not in {FENCED_FIRST, NOT_FENCED}:
+            if world.mutation != NOT_FENCED:
                 world.fenced_lanes[lane] = max(world.fenced_lanes.get(lane, 0), after.of_lane(lane))
         for attempt in world.attempts:
             if attempt.owner is self and attempt.lane in set(lanes.values()):
                 attempt.mailbox.letters.extend(
-                    assigned(world, item, named)
+                    assigned(world, item, after.generation)
                     for item, lane in lanes.items()
                     if lane == attempt.lane and item.topic not in self.refused
                 )

@@ -388,7 +388,11 @@ class World:
                 lane = self.draw(owner.layout.assignment.lanes)
                 if owner.layout.assignment.of(lane):
                     self.attempts.append(owner.start_lane(lane))
-        elif (kind == 2 and self.moves and self.draw(2)) or (kind in {2, 3} and self.mutation in MOVES):
+        elif kind in {2, 3} and self.mutation in MOVES:
+            # once: the next move would fence who survived this one
+            if not owners[0].given:
+                self._move_partitions(owners[0])
+        elif kind == 2 and self.moves and self.draw(2):
             self._move_partitions(owners[0])
         elif kind == 2:
             owners[0].relayout = True
