@@ -180,10 +180,12 @@ def test_lanes_without_a_slot_give_their_partitions_away(
         measured("partitions with other lanes after the loss", seconds=time.monotonic() - killed)
         lent = {one for note in notes(folder, "added") for one in note["partitions"]}
         assert lent == {f"orders-{lane}" for lane in lost}
-        run.wait_for(lambda: {lane.state for lane in run.snapshots[-1].lanes if lane.lent} == {"lent"})
+        run.wait_for(
+            lambda: {lane.state for lane in run.snapshots[-1].links[0].lanes if lane.lent} == {"lent"}
+        )
 
         workers.start_worker(victim)
-        run.wait_for(lambda: not [lane for lane in run.snapshots[-1].lanes if lane.lent], 120)
+        run.wait_for(lambda: not [lane for lane in run.snapshots[-1].links[0].lanes if lane.lent], 120)
         run.wait_for(
             lambda: (
                 {
