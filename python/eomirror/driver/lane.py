@@ -65,7 +65,7 @@ class LaneThread:
         self._heard: tuple[int, ...] = ()
         self._running: LaneSpec | None = None
         self._stopping = False
-        # why no attempt begins: "moving" between `take` and `moved`, "lent" while other lanes have its partitions
+        # why no attempt begins: "giving" between `take` and `moved`, "lent" while other lanes have its partitions
         self._away = ""
         self._held: Callable[[str], bool] = holds_nothing
         self._thread: threading.Thread | None = None
@@ -122,7 +122,7 @@ class LaneThread:
         with self._changed:
             taken = [item for item in self._partitions if item.source in sources]
             self._partitions = [item for item in self._partitions if item.source not in sources]
-            self._away = "moving"
+            self._away = "giving"
             self._outdated = self._outdated or self._running is not None
             self._changed.notify_all()
         self._host.send_to_all(self.lane, [_RECONFIGURE])

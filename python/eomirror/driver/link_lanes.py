@@ -9,7 +9,7 @@ import structlog
 
 from eomirror.clock import Deadline
 from eomirror.driver.lane import LaneThread, holds_nothing
-from eomirror.driver.moves import LaneMoves
+from eomirror.driver.moves import PartitionMoves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -74,7 +74,7 @@ class LinkLanes:
         self._records = records
         self._engine: Engine | None = None
         self._lanes: dict[int, LaneThread] = {}
-        self.moves = LaneMoves(link, self._lanes, progress=progress, records=records, clock=tools.clock)
+        self.moves = PartitionMoves(link, self._lanes, progress=progress, records=records, clock=tools.clock)
 
     def __bool__(self) -> bool:
         return bool(self._lanes)
@@ -151,7 +151,9 @@ class LinkLanes:
     def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
         """Returns the first messages for an attempt that has just connected."""
         lane = self._lanes.get(attempt.lane)
-        self.moves.slots.connected(attempt.lane, self._tools.clock.monotonic())
+        if attempt[1:] in self.running:
+            # not an earlier one, which Spark began again although its job was cancelled
+            self.moves.slots.connected(attempt.lane, self._tools.clock.monotonic())
         return [] if lane is None else lane.greeting(attempt)
 
     def disconnected(self, attempt: AttemptId, *, parted: bool) -> None:
@@ -242,6 +244,8 @@ class LinkLanes:
     def rests(self, lane: int, state: str) -> None:
         """Records that no worker runs the lane; ``state`` is the reason."""
         self._progress.set_lane_state(lane, state)
+        if state in {"idle", "paused"}:
+            self.moves.slots.rests(lane)
 
     def committed(self, lane: int) -> bool:
         """Returns True if the lane's current attempt has committed a transaction."""

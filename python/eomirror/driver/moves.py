@@ -1,4 +1,9 @@
-"""Moves partitions from lanes that have no slot on Spark to lanes that run, and back (docs/adr/0030)."""
+"""
+Moves partitions from lanes that have no slot on Spark to lanes that run, and back (docs/adr/0030).
+
+Lanes themselves move only with a local master, to Spark once it is ready (`eomirror.spark.local_lanes`): no slot is
+lost there, and no partition changes its lane.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
     from eomirror.spark.local_lanes import MovingJobs
     from eomirror.types import SourcePartition
 
-__all__ = ["LaneMoves"]
+__all__ = ["PartitionMoves"]
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +55,7 @@ class _Move(NamedTuple):
     items: tuple[AssignedPartition, ...]
 
 
-class LaneMoves:
+class PartitionMoves:
     """
     Moves partitions between the lanes of one link.  One thread calls `look`; the rest is thread-safe.
 
@@ -152,7 +157,7 @@ class LaneMoves:
         waiting = self.slots.waiting(now)
         self._told &= {*waiting, *self.slots.lent}
         for lane in waiting:
-            self._progress.set_lane_state(lane, "waiting")
+            self._progress.set_lane_state(lane, "queued")
             if lane not in self._told:
                 self._told.add(lane)
                 text = waits_for_slot([lane], *self.slots.given())

@@ -1,9 +1,10 @@
 """
 Decides when partitions leave a lane that has no slot, and when they return.
 
-A lane waits from the loss of its worker, or from its submission to Spark, until an attempt of it connects.  While one
-waits for too long and others run, those get its partitions; the lane then submits a small job, which begins when Spark
-has a slot again.
+A lane waits from the loss of its worker, or from its submission to Spark, until an attempt of it connects.  The
+backoff between two attempts does not count: a lane whose tasks crash has a slot, and what crashes them must not go to
+another lane.  While a lane waits for too long and others run, those get its partitions; the lane then submits a small
+job, which begins when Spark has a slot again.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Slots:
         # when the first lane ran: before, Spark may only be starting
         self._first: float | None = None
         self._waiting: dict[int, float] = {}
+        # lanes in a backoff, with the end of their last attempt
+        self._between: dict[int, float] = {}
         self._running: set[int] = set()
         # since when, and the time of its death
         self._lost: dict[int, tuple[float, float]] = {}
@@ -60,13 +63,14 @@ class Slots:
         """Records that an attempt was submitted."""
         with self._lock:
             self._lost.pop(lane, None)
+            ended = self._between.pop(lane, now)
             if lane not in self._running and lane not in self.lent:
-                self._waiting.setdefault(lane, now)
+                self._waiting[lane] = self._waiting.get(lane, now) + now - ended
 
     def connected(self, lane: int, now: float) -> None:
         """Records that an attempt connected."""
         with self._lock:
-            self._waiting.pop(lane, None)
+            self._forget(lane)
             self._lost.pop(lane, None)
             self._running.add(lane)
             # what was free may be taken now
@@ -87,9 +91,15 @@ class Slots:
             self._running.discard(lane)
             if not crashed or lane in self.lent:
                 # it has no partitions that wait
-                self._waiting.pop(lane, None)
+                self._forget(lane)
             else:
                 self._waiting.setdefault(lane, now if lost is None else lost[0])
+                self._between[lane] = now
+
+    def rests(self, lane: int) -> None:
+        """Records that a lane has nothing to mirror, such as one whose topics are paused."""
+        with self._lock:
+            self._forget(lane)
 
     def found(self, lane: int, now: float) -> None:
         """Records that Spark has a slot for a lane that was lent."""
@@ -113,8 +123,8 @@ class Slots:
             if self._first is None:
                 return []
             lost = {lane: since for lane, (since, _) in self._lost.items()}
-            waits = {lane: max(since, self._first) for lane, since in {**self._waiting, **lost}.items()}
-            return [lane for lane, since in sorted(waits.items()) if now - since >= TOLD_SECONDS]
+            waits = {**self._submitted(), **lost}
+            return [lane for lane in sorted(waits) if now - max(waits[lane], self._first) >= TOLD_SECONDS]
 
     def dead(self, now: float) -> list[int]:
         """Returns the lanes whose attempt is taken for dead, each once."""
@@ -129,7 +139,7 @@ class Slots:
         with self._lock:
             if not self._running or self._first is None:
                 return None
-            for lane, since in self._waiting.items():
+            for lane, since in self._submitted().items():
                 if lane not in self.lent and now - max(since, self._first) >= WAIT_SECONDS:
                     return lane
             return None
@@ -138,7 +148,7 @@ class Slots:
         """Records that a lane's partitions go to others."""
         with self._lock:
             self.lent[lane] = now
-            self._waiting.pop(lane, None)
+            self._forget(lane)
             self._found.pop(lane, None)
 
     def returning(self, now: float) -> int | None:
@@ -159,5 +169,15 @@ class Slots:
         """Records that a lane has its partitions again."""
         with self._lock:
             del self.lent[lane]
-            self._found.pop(lane, None)
+            # the slot is for this lane, whichever one saw it
+            self._found.clear()
             self._returns[lane] = self._returns.get(lane, 0) + 1
+
+    # -- inside, under the lock ------------------------------------------------------------------
+
+    def _submitted(self) -> dict[int, float]:
+        return {lane: since for lane, since in self._waiting.items() if lane not in self._between}
+
+    def _forget(self, lane: int) -> None:
+        self._waiting.pop(lane, None)
+        self._between.pop(lane, None)

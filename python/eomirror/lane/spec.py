@@ -125,7 +125,7 @@ class StopReason(enum.StrEnum):
     """
     Reason of the driver to stop a lane between two transactions.
 
-    MOVE: the epoch ends now, and the next begins on another worker.
+    MOVE: the epoch ends now, and the next begins on another worker; the lane keeps its partitions (docs/adr/0023).
     """
 
     SHUTDOWN = "shutdown"

@@ -465,7 +465,7 @@ class LinkOwner:
         if any(item.source in known and item.source not in had for item in partitions):
             positions = self._control.state.positions(wait_for_open=False, overruled=())
             grown = of_grown_topics(partitions, positions, had)
-        # Not under the lock either; only the calling thread changes the generation.
+        # Not under the lock either; only the calling thread adds partitions.
         partitions = self._checks.without_refused(NEW_COPIES, StartFacts(items=partitions, known=known))
         with self._lock:
             fresh = [item for item in partitions if item.source not in had]

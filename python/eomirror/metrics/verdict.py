@@ -284,7 +284,7 @@ def _unbegun(view: LinkView) -> tuple[list[int], int, bool]:
     """Returns the lanes that Spark has not begun in the owner's run, the number of all, and if the driver is sure."""
     if view.live is not None:
         lanes = view.live.lanes
-        told = [lane.lane for lane in lanes if lane.state == "waiting"]
+        told = [lane.lane for lane in lanes if lane.state == "queued"]
         new = [
             lane.lane
             for lane in lanes

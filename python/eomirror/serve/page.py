@@ -330,7 +330,7 @@ def _lanes(link: Judged, wall_ms: int) -> Section | None:
     for number, lane in sorted(link.status.lanes.items()):
         again = restarts.get(number)
         told: list[Markup | str] = [lane.delayed or lane.serving.reason]
-        if lane.lent or lane.state == "waiting":
+        if lane.lent or lane.state == "queued":
             told.append("it waits for a slot" + (": its partitions are lent" if lane.lent else ""))
         if again is not None:
             told.append(html("last: {}, {}", again.reason, age(again.timestamp, wall_ms)))

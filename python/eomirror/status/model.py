@@ -232,7 +232,7 @@ def waits_for_slot(lanes: Collection[int], given: int, wanted: int) -> str:
 def slots_line(lanes: Collection[LaneStatus]) -> str:
     """Returns one line on lanes that wait for a slot, and whether others mirror for them; empty if none waits."""
     lent = [lane.lane for lane in lanes if lane.lent]
-    waiting = [lane.lane for lane in lanes if lane.state == "waiting"]
+    waiting = [lane.lane for lane in lanes if lane.state == "queued"]
     given = len(lanes) - len(lent) - len(waiting)
     parts = [waits_for_slot(waiting, given, len(lanes))] if waiting else []
     if lent:

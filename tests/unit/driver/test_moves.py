@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eomirror.driver.moves import LaneMoves
+from eomirror.driver.moves import PartitionMoves
 from eomirror.driver.slots import TOLD_SECONDS, WAIT_SECONDS
 from eomirror.errors import UnreachableError
 from eomirror.lane.spec import AssignedPartition
@@ -38,7 +38,7 @@ class Lane:
     def take(self, sources: Collection[SourcePartition]) -> list[AssignedPartition]:
         taken = [item for item in self.items if item.source in sources]
         self.items = [item for item in self.items if item.source not in sources]
-        self.away = "moving"
+        self.away = "giving"
         return taken
 
     def wait_at_rest(self, _seconds: float) -> bool:
@@ -70,7 +70,7 @@ class Jobs:
 
 
 class Link:
-    """What `LaneMoves` has around it: lanes 0 to 2 with a partition each, progress, timeline and owner."""
+    """What `PartitionMoves` has around it: lanes 0 to 2 with a partition each, progress, timeline and owner."""
 
     def __init__(self) -> None:
         self.clock = PlayedClock(0.0)
@@ -86,7 +86,7 @@ class Link:
         self.fenced: list[tuple[int, ...]] = []
         self.fails = 0
         given: Any = self
-        self.moves = LaneMoves(
+        self.moves = PartitionMoves(
             "a->b", given.lanes, progress=given, records=SimpleNamespace(lanes=given), clock=given.clock
         )
         self.moves.start(given.jobs)
@@ -108,7 +108,7 @@ class Link:
         if self.fails:
             self.fails -= 1
             raise UnreachableError("the target is away")
-        assert all(self.lanes[giver].away == "moving" for giver in givers), "none begins meanwhile"
+        assert all(self.lanes[giver].away == "giving" for giver in givers), "none begins meanwhile"
         self.layout = moved(self.layout, lanes, givers=givers, now_ms=0)
         self.fenced.append(tuple(givers))
         return self.layout
@@ -142,9 +142,9 @@ def test_a_lane_without_a_slot_lends_its_partitions_and_gets_them_back(link: Lin
     """The job is cancelled at once, the timeline tells of it, and both moves are fenced generations."""
     lose(link, 2, 100.0)
     assert link.jobs.cancelled == [2]
-    assert link.look(100.0 + TOLD_SECONDS) is None
-    assert link.states[2] == "waiting"
-    assert link.look(100.0 + WAIT_SECONDS) is not None
+    assert link.look(100.5 + TOLD_SECONDS) is None
+    assert link.states[2] == "queued"
+    assert link.look(100.5 + WAIT_SECONDS) is not None
     assert link.layout_of_lanes == {0: [ZERO, TWO], 1: [ONE], 2: []}
     assert [(lane.generation, lane.away) for lane in link.lanes.values()] == [(2, ""), (1, ""), (2, "lent")]
     assert [item.generation for item in link.lanes[0].items] == [0, 2]
@@ -172,7 +172,7 @@ def test_a_move_that_fails_is_made_again_as_it_was(link: Link) -> None:
         with pytest.raises(UnreachableError):
             link.look(at)
         assert link.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: []}
-        assert link.lanes[2].away == "moving"
+        assert link.lanes[2].away == "giving"
     link.moves.slots.disconnected(1, 111.0, parted=False)
     assert link.look(130.0) is not None
     assert link.layout_of_lanes == {0: [ZERO, TWO], 1: [ONE], 2: []}

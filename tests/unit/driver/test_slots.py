@@ -23,12 +23,64 @@ def test_a_lane_that_waits_too_long_is_due() -> None:
     assert slots.dead(10.0 + LOST_SECONDS) == []
     slots.ended(1, crashed=True, now=12.5)
     slots.begun(1, 13.0)
-    assert slots.due(10.0 + WAIT_SECONDS - 0.1) is None
-    assert slots.due(10.0 + WAIT_SECONDS) == 1
+    # without the half second between its attempts
+    assert slots.due(10.5 + WAIT_SECONDS - 0.1) is None
+    assert slots.due(10.5 + WAIT_SECONDS) == 1
     assert slots.running() == [0]
-    assert slots.waiting(10.0 + TOLD_SECONDS - 0.1) == []
-    assert slots.waiting(10.0 + TOLD_SECONDS) == [1]
+    assert slots.waiting(10.5 + TOLD_SECONDS - 0.1) == []
+    assert slots.waiting(10.5 + TOLD_SECONDS) == [1]
     assert slots.given() == (1, 2)
+
+
+def test_a_lane_whose_tasks_crash_keeps_its_partitions() -> None:
+    """Its backoff is longer than the wait for a slot; other lanes would crash with its partitions."""
+    slots = two_lanes()
+    now = 10.0
+    for _ in range(5):
+        slots.disconnected(1, now, parted=False)
+        slots.ended(1, crashed=True, now=now)
+        for passed in (WAIT_SECONDS, 2 * WAIT_SECONDS):
+            assert (slots.due(now + passed), slots.waiting(now + passed)) == (None, [])
+        now += 2 * WAIT_SECONDS
+        slots.begun(1, now)
+        assert slots.due(now + WAIT_SECONDS - 0.1) is None
+        slots.connected(1, now + 2.0)
+        now += 3.0
+    # without a worker it waits as ever
+    slots.disconnected(1, now, parted=False)
+    slots.ended(1, crashed=True, now=now)
+    slots.begun(1, now + 10.0)
+    assert slots.due(now + 10.0 + WAIT_SECONDS) == 1
+
+
+def test_a_lane_with_nothing_to_mirror_waits_for_nothing() -> None:
+    """Its topics were paused after its task crashed; the slot is free for a lane that was lent."""
+    slots = two_lanes()
+    slots.lend(0, 10.0)
+    slots.disconnected(1, 11.0, parted=False)
+    slots.ended(1, crashed=True, now=11.5)
+    slots.found(0, 99.0)
+    slots.found(0, 101.0)
+    assert slots.returning(101.0) is None, "it is for lane 1"
+    slots.rests(1)
+    assert slots.returning(101.0) == 0
+
+
+def test_a_slot_is_for_one_lane() -> None:
+    """The small jobs of two lanes ran in it one after the other."""
+    slots = two_lanes()
+    slots.begun(2, 0.0)
+    slots.connected(2, 1.0)
+    for lane in (1, 2):
+        slots.disconnected(lane, 9.0, parted=False)
+        slots.ended(lane, crashed=True, now=9.5)
+        slots.lend(lane, 10.0)
+    for lane in (1, 2):
+        slots.found(lane, 100.0)
+        slots.found(lane, 102.0)
+    assert slots.returning(102.0) == 1
+    slots.returned(1)
+    assert slots.returning(102.0) is None
 
 
 def test_a_lane_that_runs_again_is_not_due() -> None:
