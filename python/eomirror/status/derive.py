@@ -249,6 +249,9 @@ def link_status(
     generation = control.generation
     # only a lane that lost its slot gives all that it has; one that never had any has no claim
     lent = {lane for lane in range(len(generation.since)) if not generation.assignment.of(lane)}
+    if liveness.state != "running":
+        # no lane runs, and the next run spreads all partitions again
+        lent.clear()
     shown = {
         source: _partition(
             position,

@@ -216,8 +216,17 @@ def test_an_open_transaction_behind_the_stable_end_is_no_truncation() -> None:
 
 
 def test_a_lane_that_gave_all_its_partitions_has_no_slot() -> None:
-    """Control tells it, also without the driver; one that has no partition from the start is only idle."""
-    for since, lent in (((2, 1, 2), [False, False, True]), ((), [False] * 3)):
+    """
+    Control tells it, also without the driver.
+
+    One that has no partition from the start is only idle; and nothing is lent by a mirror that does not run.
+    """
+    for since, state, lent in (
+        ((2, 1, 2), "running", [False, False, True]),
+        ((2, 1, 2), "stopped", [False] * 3),
+        ((2, 1, 2), "silent", [False] * 3),
+        ((), "running", [False] * 3),
+    ):
         layout = Assignment(3, {ORDERS: 0, PAY: 1})
         found = link_status(
             "a->b",
@@ -253,11 +262,11 @@ def test_a_lane_that_gave_all_its_partitions_has_no_slot() -> None:
             observed={},
             oldest={},
             now_ms=5_000,
-            liveness=Liveness("running", 0),
+            liveness=Liveness(state, 0),
         )
         assert [lane.lent for lane in found.lanes.values()] == lent
         line = "lane 2 waits for a slot: Spark gives 2 of 3; its partitions are lent to the lanes that run"
-        assert slots_line(found.lanes.values()) == (line if since else "")
+        assert slots_line(found.lanes.values()) == (line if any(lent) else "")
 
 
 def test_parked_partitions_do_not_count() -> None:
