@@ -89,6 +89,7 @@ class StandaloneCluster:
 
     Attributes:
         url: Address of the master.
+        folder: As given.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class StandaloneCluster:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         self.url = f"spark://127.0.0.1:{port}"
-        self._folder = folder
+        self.folder = folder
         self._cores = cores
         self._variables = dict(variables or {})
         self._workers: dict[int, subprocess.Popen[bytes]] = {}
@@ -124,7 +125,7 @@ class StandaloneCluster:
         """Starts a worker."""
         self._started += 1
         name = f"worker-{number}-{self._started}"
-        size = ("-c", str(self._cores), "-m", f"{900 * self._cores}m", "-d", str(self._folder / name))
+        size = ("-c", str(self._cores), "-m", f"{900 * self._cores}m", "-d", str(self.folder / name))
         self._workers[number] = self._start(name, "worker.Worker", *size, self.url)
 
     def kill_worker(self, rng: random.Random, number: int | None = None) -> int:
@@ -184,7 +185,7 @@ class StandaloneCluster:
         psutil.wait_procs(family, _END_SECONDS)
 
     def _log(self, name: str) -> str:
-        return (self._folder / f"{name}.log").read_text(errors="replace")
+        return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def _start(self, name: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         environment = {
@@ -195,7 +196,7 @@ class StandaloneCluster:
             "PYSPARK_PYTHON": sys.executable,
             **self._variables,
         }
-        with (self._folder / f"{name}.log").open("wb") as output:
+        with (self.folder / f"{name}.log").open("wb") as output:
             return subprocess.Popen(
                 [
                     f"{_HOME}/bin/spark-class",
@@ -207,7 +208,7 @@ class StandaloneCluster:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                cwd=self._folder,
+                cwd=self.folder,
                 start_new_session=True,
             )
 

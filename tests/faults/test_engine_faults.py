@@ -188,14 +188,20 @@ class ClusterMirror:
         scene: The scene.
         cluster: The cluster.
         lanes: Number of lanes.
+        crash: Crash point of the driver; empty for none.
+
+    Attributes:
+        passed: Exists once the driver has died there.
     """
 
-    def __init__(self, scene: Scene, cluster: StandaloneCluster, lanes: int) -> None:
+    def __init__(self, scene: Scene, cluster: StandaloneCluster, lanes: int, *, crash: str = "") -> None:
         self.port = free_port()
         self._scene = scene
         self._cluster = cluster
         spark = {**driver_settings(cluster.url), "spark.eomirror.channel.port": str(self.port)}
-        self._mirror = scene.command(lanes=lanes, spark=spark, proxied=False)
+        self.passed = cluster.folder / f"passed-{crash}"
+        environment = {"EOMIRROR_CRASH_POINT": f"{crash}@{self.passed}"} if crash else {}
+        self._mirror = scene.command(lanes=lanes, spark=spark, proxied=False, environment=environment)
         log.info("load before the start: %s", os.getloadavg())
         seconds = scene.start(self._mirror)
         log.info("first record after %.1f s, load %s", seconds, os.getloadavg())
@@ -209,6 +215,11 @@ class ClusterMirror:
     def said(self, words: str) -> int:
         """How often the log has these words."""
         return self._mirror.log.read_text(errors="replace").count(words)
+
+    def await_death(self) -> None:
+        """Waits until the driver has died at its crash point."""
+        assert self._mirror.await_exit(60.0), self._mirror.tree.last_lines()
+        assert self.passed.exists(), self._mirror.tree.last_lines()
 
     def lose_worker(self, rng: random.Random) -> int:
         """Kills a worker that runs a lane; each partition goes on."""
@@ -272,6 +283,31 @@ def test_partitions_of_a_lane_without_a_slot_are_lent_and_return(
         scene.wait(lambda: len(mirror.busy()) == 3, 60, "the lane does not run again")
         scene.write_for(500)
         scene.heal()
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()
+
+
+@pytest.mark.fault("F32")
+@pytest.mark.parametrize("point", ["owner.move_published", "owner.move_fenced"])
+def test_a_driver_that_dies_within_a_move(
+    command_scene: Scene, spark_cluster: StandaloneCluster, rng: random.Random, point: str
+) -> None:
+    """F1: control has the layout of the move, and no lane has the partitions; the next run spreads and mirrors them."""
+    scene = command_scene
+    first = ClusterMirror(scene, spark_cluster, 3, crash=point)
+    scene.write_for(500)
+    scene.watch_over(None)
+    lost = spark_cluster.kill_worker(rng, rng.choice(first.busy()))
+    scene.entry.injected()
+    first.await_death()
+    spark_cluster.start_worker(lost)
+
+    second = ClusterMirror(scene, spark_cluster, 3)
+    scene.write_for(500)
+    scene.heal()
+    assert not second.said("partitions_lent"), "each lane has its share again"
     scene.catch_up()
 
     scene.judge()

@@ -516,6 +516,9 @@ class LinkOwner:
                 self._control.certain = False
                 self._control.guarded(lambda: self._control.publish_layout(after, ()))
                 self._control.generation, self._control.certain = after, True
+            else:
+                # published by a call that could not fence: meanwhile the lanes may be those of another mirror
+                self._control.refuse_superseded()
             crash_point("owner.move_published")
         # Not under the lock: a slow coordinator must not delay the claim's renewal.
         self._control.fence_lanes(after.highest_lane, only=givers)
