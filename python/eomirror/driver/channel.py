@@ -66,7 +66,8 @@ class LaneChannel:
         on_hello: Returns the first messages for an attempt that has connected.
         on_progress: Called with the progress of an attempt.
         on_groups: Called with the group offsets that an attempt reports.
-        on_goodbye: Called when the newest attempt of a lane is not connected any more, with whether it took its leave.
+        on_goodbye: Called when the newest attempt of a lane is not connected any more, with whether it took its leave;
+            it uses no method of the channel.
         clock: Measures time-outs.
 
     All callbacks are called from the connections' threads.
@@ -197,12 +198,10 @@ class LaneChannel:
                 if line is not None:
                     self._open.discard(line)
                     self._lock.notify_all()
-                newest = line is not None and self._lines.get(line.attempt[:2]) is line
-                if line is not None and newest:
+                if line is not None and self._lines.get(line.attempt[:2]) is line:
                     del self._lines[line.attempt[:2]]
-            if line is not None and newest:
-                # not under the lock: what this calls sends messages
-                self._on_goodbye(line.attempt, line.parted)
+                    # under the lock: told later, the attempt that connects next would be taken for lost
+                    self._on_goodbye(line.attempt, line.parted)
 
     def _handshake(self, connection: socket.socket) -> tuple[_Line, list[dict[str, Any]]]:
         # one deadline for the whole handshake: a stranger that sends byte by byte must not hold a place

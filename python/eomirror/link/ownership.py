@@ -295,14 +295,14 @@ def moved(
         now_ms: Wall clock.
 
     Raises:
-        MirrorError: A partition or a lane is not known, or a lane that gives would not be fenced: a bug, refused before
-            it is published.
+        StateError: A partition or a lane is not known, or a lane that gives would not be fenced: a bug, refused before
+            it is published.  It ends the link: the lanes have given the partitions, and a repetition would fail too.
     """
     before = generation.assignment
     for source, lane in lanes.items():
         had = before.partitions.get(source)
         if had is None or not 0 <= lane < before.lanes or (had != lane and had not in givers):
-            raise MirrorError(
+            raise StateError(
                 f"EO-2: {source} of lane {had} cannot move to lane {lane}: the layout has {before.lanes} lanes, and "
                 f"{sorted(givers)} would be fenced",
                 fix="report this; restarting is safe",
