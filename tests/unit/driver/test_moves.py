@@ -206,3 +206,22 @@ def test_nothing_is_moved_once_the_link_stops(link: Link) -> None:
     link.moves.stop()
     assert link.look(200.0) is None
     assert link.fenced == []
+
+
+def test_a_lane_that_mirrors_for_another_and_loses_its_slot_too(link: Link) -> None:
+    """What it got goes on with its own, and each partition returns to the lane that it is of."""
+    lose(link, 2, 100.0)
+    link.look(110.0)
+    assert link.layout_of_lanes == {0: [ZERO, TWO], 1: [ONE], 2: []}
+    lose(link, 0, 120.0)
+    link.look(130.0)
+    assert link.layout_of_lanes == {0: [], 1: [ONE, ZERO, TWO], 2: []}
+
+    link.moves.slots.found(2, 200.0)
+    link.look(202.0)
+    assert link.layout_of_lanes == {0: [], 1: [ONE, ZERO], 2: [TWO]}
+    link.moves.slots.found(0, 300.0)
+    link.look(302.0)
+    assert link.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO]}
+    assert link.fenced == [(2,), (0,), (1,), (1,)]
+    assert {lane.away for lane in link.lanes.values()} == {""}
