@@ -323,7 +323,7 @@ def test_a_move_that_is_published_and_not_fenced_is_only_fenced_when_it_is_repea
     with pytest.raises(FencedError):
         gives.commit()
     gets.commit()
-    owner.release()
+    owner.close()
     with pytest.raises(StoppedError):
         owner.move(dict.fromkeys(to, 0), [1])
 

@@ -45,14 +45,13 @@ class LaneThread:
 
     Args:
         template: Spec with the common fields of the lane's attempts.
-        lanes: Number of lanes of the link.
         host: Lanes of the link.
         clock: Measures backoffs.
     """
 
-    def __init__(self, template: LaneSpec, *, lanes: int, host: LinkLanes, clock: Clock) -> None:
+    def __init__(self, template: LaneSpec, *, host: LinkLanes, clock: Clock) -> None:
+        self.lane = template.lane
         self._template = template
-        self._lanes = lanes
         self._host = host
         self._clock = clock
         self._changed = threading.Condition()
@@ -104,11 +103,6 @@ class LaneThread:
         with self._changed:
             self._template = replace(self._template, link=with_live(self._template.link, given))
 
-    @property
-    def lane(self) -> int:
-        """Number of the lane."""
-        return self._template.lane
-
     def take(self, sources: Collection[SourcePartition]) -> list[AssignedPartition]:
         """
         Takes partitions away: the running attempt ends between two transactions, and none begins before `moved`.
@@ -133,27 +127,22 @@ class LaneThread:
         with self._changed:
             return self._changed.wait_for(lambda: self._running is None, seconds)
 
-    def moved(self, generation: int, got: Sequence[AssignedPartition], *, lent: bool = False) -> None:
+    def moved(self, generation: int | None, got: Sequence[AssignedPartition], *, lent: bool = False) -> None:
         """
         Goes on in a generation, which the owner has published and fenced (docs/adr/0030).
 
         Args:
-            generation: That of the lane.
+            generation: That of the lane; None if nothing was moved.
             got: Partitions that other lanes had.
             lent: True if others have its partitions, because it has no slot.
         """
         with self._changed:
-            self._template = replace(self._template, generation=generation)
+            if generation is not None:
+                self._template = replace(self._template, generation=generation)
             self._away = "lent" if lent else ""
             self._changed.notify_all()
         if got:
             self.add(got)
-
-    def resume(self) -> None:
-        """Begins attempts again: the lane has a slot, and nothing of it was with other lanes."""
-        with self._changed:
-            self._away = ""
-            self._changed.notify_all()
 
     @property
     def partitions(self) -> list[SourcePartition]:
@@ -338,9 +327,8 @@ class LaneThread:
                 return None
             self._outdated = False
             self._retaken.clear()
-            seconds = epoch_seconds(
-                self._template.link.epoch, lane=self.lane, lanes=self._lanes, number=epoch
-            )
+            link = self._template.link
+            seconds = epoch_seconds(link.epoch, lane=self.lane, lanes=link.producers, number=epoch)
             self._running = replace(
                 self._template,
                 epoch=epoch,

@@ -85,9 +85,7 @@ class LinkLanes:
         self.moves.start(engine.jobs)
         for lane in range(spec.link.producers):
             template = replace(spec, lane=lane, partitions=layout.lanes.get(lane, ()))
-            self._lanes[lane] = LaneThread(
-                template, lanes=spec.link.producers, host=self, clock=self._tools.clock
-            )
+            self._lanes[lane] = LaneThread(template, host=self, clock=self._tools.clock)
         self.hold(layout.pause)
         for thread in self._lanes.values():
             thread.start(engine.jobs.thread)

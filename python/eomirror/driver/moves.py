@@ -194,7 +194,7 @@ class PartitionMoves:
         to = {source: lane for source, home in self._home.items() if home == lane and source in now_at}
         self._home = {source: home for source, home in self._home.items() if home != lane}
         if not to:
-            self._lanes[lane].resume()
+            self._lanes[lane].moved(None, ())
             return None
         givers = sorted({now_at[source] for source in to})
         items = [item for giver in givers for item in self._lanes[giver].take(to)]

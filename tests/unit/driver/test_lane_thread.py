@@ -101,7 +101,7 @@ def lane(host: Host) -> Iterator[LaneThread]:
         seconds=300.0,
         partitions=(assigned("good", 1), assigned("bad", 1)),
     )
-    made = LaneThread(spec, lanes=2, host=host, clock=SYSTEM_CLOCK)
+    made = LaneThread(spec, host=host, clock=SYSTEM_CLOCK)
     made.start(start)
     yield made
     made.stop()
