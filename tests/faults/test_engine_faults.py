@@ -224,9 +224,11 @@ class ClusterMirror:
     def lose_worker(self, rng: random.Random) -> int:
         """Kills a worker that runs a lane; each partition goes on."""
         scene = self._scene
-        number = self._cluster.kill_worker(rng, rng.choice(self.busy()))
-        scene.entry.injected()
+        lost = rng.choice(self.busy())
+        # the kill returns when the last of its processes is gone, seconds later
         began = time.monotonic()
+        number = self._cluster.kill_worker(rng, lost)
+        scene.entry.injected()
         # of each partition, as the other lanes go on all the time
         written = [count + 50 for count in scene.traffic.ledger.sequences]
 

@@ -173,8 +173,8 @@ def test_lanes_without_a_slot_give_their_partitions_away(
         begun = {note["lane"]: worker_of(workers, note["pid"]) for note in notes(folder, "begin")}
         victim = begun[0]
         lost = [lane for lane, number in begun.items() if number == victim]
-        workers.kill_worker(rng, victim)
         killed = time.monotonic()
+        workers.kill_worker(rng, victim)
         run.wait_for(lambda: len([call for call in fake.calls if call.startswith("move")]) == len(lost), 120)
         run.wait_for(lambda: len(notes(folder, "added")) >= len(lost), 60)
         measured("partitions with other lanes after the loss", seconds=time.monotonic() - killed)
