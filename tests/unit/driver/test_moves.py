@@ -44,12 +44,11 @@ class Lane:
     def wait_at_rest(self, _seconds: float) -> bool:
         return True
 
-    def moved(self, generation: int, got: Collection[AssignedPartition], *, lent: bool = False) -> None:
-        self.generation, self.away = generation, "lent" if lent else ""
+    def moved(
+        self, generation: int | None, got: Collection[AssignedPartition], *, lent: bool = False
+    ) -> None:
+        self.generation, self.away = generation or self.generation, "lent" if lent else ""
         self.items += got
-
-    def resume(self) -> None:
-        self.away = ""
 
 
 class Jobs:
@@ -225,3 +224,22 @@ def test_a_lane_that_mirrors_for_another_and_loses_its_slot_too(link: Link) -> N
     assert link.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO]}
     assert link.fenced == [(2,), (0,), (1,), (1,)]
     assert {lane.away for lane in link.lanes.values()} == {""}
+
+
+def test_a_topic_that_leaves_the_link_within_a_move_is_mirrored_no_more(link: Link) -> None:
+    """No lane has its partitions then; once it is back, it moves like any other."""
+    lose(link, 2, 100.0)
+    link.fails = 1
+    with pytest.raises(UnreachableError):
+        link.look(110.0)
+    link.moves.release({"t"})
+    link.look(111.0)
+    assert link.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: []}
+    assert TWO not in link.lane_of
+    assert link.lanes[0].generation == 2, "the move was made"
+
+    # the owner gives it to the lane that has it in the layout
+    link.lanes[0].items.append(AssignedPartition(TWO, "s", "t", "t"))
+    link.moves.slots.found(2, 200.0)
+    link.look(202.0)
+    assert link.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO]}
