@@ -281,8 +281,14 @@ class LinkThread:
         self._records.schemas.start()
         background.start(self._control_loop, "control")
         if engine.elastic:
-            background.start(self._slots_loop, "slots")
-        background.start(self._ends_loop, "ends")
+            background.repeat("partitions_not_moved", self._look_at_slots, _SLOTS_SECONDS, "slots")
+        source = self._sessions.source.admin
+        background.repeat(
+            "source_ends_not_read",
+            lambda: self._records.ends.read(source, self._taken.discovery.listing),
+            REFRESH_SECONDS,
+            "ends",
+        )
         self._tools.wake()
         self._over.wait()
 
@@ -377,24 +383,11 @@ class LinkThread:
     def _keep_target(self) -> None:
         self._records.target.took(*self._taken.discovery.keep())
 
-    def _slots_loop(self) -> None:
-        while not self._over.wait(_SLOTS_SECONDS):
-            self._background.guard("partitions_not_moved", self._look_at_slots)
-
     def _look_at_slots(self) -> None:
         if (moved := self.lanes.moves.look(self._taken.move)) is not None:
             self.generation, sources = moved
             # their lanes know no offsets of groups in them
             self.group_thread.lane_restarted(sources)
-
-    def _ends_loop(self) -> None:
-        source, ends = self._sessions.source.admin, self._records.ends
-        while True:
-            self._background.guard(
-                "source_ends_not_read", lambda: ends.read(source, self._taken.discovery.listing)
-            )
-            if self._over.wait(REFRESH_SECONDS):
-                return
 
     def _control_loop(self) -> None:
         while not self._over.wait(CONTROL_SECONDS):
