@@ -326,7 +326,7 @@ def test_workers_that_are_killed_again_and_again(
 ) -> None:
     """F32: ten kills of workers, executors and tasks; workers return at any time, also in the midst of a move."""
     scene = command_scene
-    ClusterMirror(scene, spark_cluster, 3)
+    mirror = ClusterMirror(scene, spark_cluster, 3)
     lost: list[int] = []
     for _ in range(10):
         scene.write_for(300)
@@ -343,6 +343,7 @@ def test_workers_that_are_killed_again_and_again(
             spark_cluster.start_worker(lost.pop())
         log.info("%s killed, %s workers run", kind, len(spark_cluster.workers))
     scene.heal(180.0)
+    log.info("partitions were moved %d times", mirror.said("partitions_moved"))
     scene.catch_up()
 
     scene.judge()
