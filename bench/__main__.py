@@ -31,7 +31,7 @@ from bench.peers.process import MirrorEndedError, Site
 from bench.relay import measure_relay, relay_markdown
 from bench.report import RESULTS, Comparison, keep, markdown, table, without_results
 from bench.restart import measure_restart, restart_markdown
-from bench.scaling import measure_scaling, scaling_markdown
+from bench.scaling import measure_scaling, measure_workers, scaling_markdown
 from bench.scrape import measure_scrape, scrape_markdown
 from bench.spark import VARIANTS, Job, measure_job, spark_markdown
 from bench.stamped import BURST_MS
@@ -432,15 +432,19 @@ def relay(context: click.Context, *, output: str, results: Path | None) -> None:
 @main.command()
 @click.option("--seconds", type=click.FloatRange(2), default=8.0, show_default=True, help="At each point.")
 @click.option("--plane", type=click.Choice(["native", "client"]), default="native", show_default=True)
+@click.option("--workers", is_flag=True, help="1 to 3 workers of a standalone Spark cluster instead.")
 @_output
 @_keep
 @click.pass_context
-def scaling(context: click.Context, *, seconds: float, plane: str, output: str, results: Path | None) -> None:
+def scaling(
+    context: click.Context, *, seconds: float, plane: str, workers: bool, output: str, results: Path | None
+) -> None:
     """Throughput, CPU and memory of this mirror with 1 to 4 lanes and 1 to 1,000 partitions."""
     session = _Session("scaling", output, results or RESULTS)
     with _clusters() as site:
         try:
-            found = measure_scaling(site, plane=plane, seconds=seconds, say=session.say)
+            take = measure_workers if workers else measure_scaling
+            found = take(site, plane=plane, seconds=seconds, say=session.say)
         except (WrongCopyError, MirrorEndedError, TimeoutError) as error:
             context.exit(session.give_up(error))
     context.exit(session.tell(found.as_dict(), scaling_markdown(found)))

@@ -4,6 +4,8 @@ How this mirror's throughput, CPU and memory grow with lanes and with partitions
 One workload (1 kB, uncompressed), with 1 to 4 lanes over 12 partitions, and with 2 lanes over 1 to 1,000 partitions.
 Each topic is loaded once; every copy is verified before its point counts.  On two cores, brokers included, more lanes
 cannot bring more records for long: what the picture says is where it stops, and that nothing falls over.
+
+With ``--workers`` the lanes run on a standalone Spark cluster of 1 to 3 workers of one core, each with one lane.
 """
 
 from __future__ import annotations
@@ -23,13 +25,16 @@ if TYPE_CHECKING:
     from bench.verify import Ledger
     from bench.workloads import Workload
 
-__all__ = ["Point", "Scaling", "measure_scaling", "scaling_markdown"]
+__all__ = ["Point", "Scaling", "measure_scaling", "measure_workers", "scaling_markdown"]
 
 _LANES = (1, 2, 3, 4)
 # so that every number of lanes gets equal shares
 _PARTITIONS_OF_LANES = 12
 _PARTITIONS = (1, 10, 100, 1000)
 _LANES_OF_PARTITIONS = 2
+_WORKERS = (1, 2, 3)
+# executors of a cluster come one after another
+_WORKERS_WARM_UP = 12.0
 _WARM_UP = 4.0
 _SPARE = 2.0
 
@@ -63,17 +68,19 @@ class Point:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
     """
-    Both rows of points.
+    Rows of points.
 
     Attributes:
         plane: What moved the bytes.
         by_lanes: More and more lanes, the same topic.
         by_partitions: Two lanes, more and more partitions.
+        by_workers: More and more workers of a cluster, with a lane each, the same topic.
     """
 
     plane: str
-    by_lanes: Sequence[Point]
-    by_partitions: Sequence[Point]
+    by_lanes: Sequence[Point] = ()
+    by_partitions: Sequence[Point] = ()
+    by_workers: Sequence[Point] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -109,6 +116,25 @@ def measure_scaling(site: Site, *, plane: str, seconds: float, say: Callable[[st
         mirror = Mirror(plane, lanes=_LANES_OF_PARTITIONS)
         by_partitions.append(_point(site, workload, source, timing=timing, mirror=mirror, say=say))
     return Scaling(plane=plane, by_lanes=by_lanes, by_partitions=by_partitions)
+
+
+def measure_workers(site: Site, *, plane: str, seconds: float, say: Callable[[str], None]) -> Scaling:
+    """Take a point for each number of workers of a standalone Spark cluster; arguments as `measure_scaling`."""
+    timing = Timing(warm_up=_WORKERS_WARM_UP, seconds=seconds, spare=_SPARE)
+    workload = _workload(_PARTITIONS_OF_LANES)
+    source = _prepare(site, workload, timing, say)
+    points = [
+        _point(
+            site,
+            workload,
+            source,
+            timing=timing,
+            mirror=Mirror(plane, lanes=workers, workers=workers),
+            say=say,
+        )
+        for workers in _WORKERS
+    ]
+    return Scaling(plane=plane, by_workers=points)
 
 
 def _workload(partitions: int) -> Workload:
@@ -148,26 +174,24 @@ def _point(
 
 
 def scaling_markdown(scaling: Scaling) -> str:
-    """Two plots, in Mermaid's notation, and the table of their points."""
-    points = [*scaling.by_lanes, *scaling.by_partitions]
+    """A plot of each row, in Mermaid's notation, and the table of their points."""
+    points = [*scaling.by_lanes, *scaling.by_partitions, *scaling.by_workers]
     highest = max(point.records_per_second for point in points) / 1000
-    lines = [
-        f"1 kB, uncompressed, plane {scaling.plane}.",
-        "",
-        *_plot(
-            f"1,000 records/s by lanes, {_PARTITIONS_OF_LANES} partitions",
-            [str(point.lanes) for point in scaling.by_lanes],
-            scaling.by_lanes,
-            highest,
-        ),
-        "",
-        *_plot(
-            f"1,000 records/s by partitions, {_LANES_OF_PARTITIONS} lanes",
-            [f"{point.partitions:,}".replace(",", " ") for point in scaling.by_partitions],
+    by_lanes = f"1,000 records/s by lanes, {_PARTITIONS_OF_LANES} partitions"
+    by_partitions = f"1,000 records/s by partitions, {_LANES_OF_PARTITIONS} lanes"
+    by_workers = f"1,000 records/s by workers of a cluster, a lane each, {_PARTITIONS_OF_LANES} partitions"
+    lines = [f"1 kB, uncompressed, plane {scaling.plane}.", ""]
+    for title, row, names in (
+        (by_lanes, scaling.by_lanes, [str(point.lanes) for point in scaling.by_lanes]),
+        (
+            by_partitions,
             scaling.by_partitions,
-            highest,
+            [f"{point.partitions:,}".replace(",", " ") for point in scaling.by_partitions],
         ),
-        "",
+        (by_workers, scaling.by_workers, [str(point.lanes) for point in scaling.by_workers]),
+    ):
+        lines += [*_plot(title, names, row, highest), ""] if row else []
+    lines += [
         "| lanes | partitions | records/s | CPU us/record | MiB a worker | steady s | verified | others' cores |",
         "|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bench.peers import standalone
 from bench.peers.process import MirrorProcess
 from bench.workloads import MASK_SECRET, MASKED_FIELD, masked_value
 
@@ -30,12 +31,14 @@ class Mirror:
         plane: ``client`` or ``native``.
         epoch: How long one Spark task runs a lane, as in the configuration; empty for the default.
         lanes: How many.
+        workers: Workers of one core each, of a standalone Spark cluster of its own; 0 for a local master.
         checkout: Another built checkout, whose mirror is measured instead of this one; None for this one.
     """
 
     plane: str = "client"
     epoch: str = ""
     lanes: int = 2
+    workers: int = 0
     checkout: Path | None = None
 
     @property
@@ -82,6 +85,8 @@ class Mirror:
         command = [python, "-m", "eomirror", "run", str(self.configure(site, workload))]
         if second:
             command.append("--standby")
+        if self.workers:
+            command = [sys.executable, standalone.__file__, str(self.workers), *command]
         return MirrorProcess(f"{self.name}{'-second' * second}", command, folder=site.folder)
 
     def _alias(self, workload: Workload) -> str:

@@ -25,6 +25,8 @@ CRASH_POINTS = (
     "owner.fenced_some",
     "owner.fenced_all",
     "owner.revision_published",
+    "owner.move_published",
+    "owner.move_fenced",
     "lane.initialized",
     "lane.control_read",
     "lane.positions_read",

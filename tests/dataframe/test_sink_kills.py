@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from bench.peers.standalone import SAFE, StandaloneCluster, kill_task
 from confluent_kafka import Consumer
 from frames import HERE, PYTHON, options, put_files, values
-from standalone import SAFE, StandaloneCluster, kill_task
 from transactions import transactions_of
 
 from support.traffic.records import create_topic, wait_for

@@ -1,26 +1,32 @@
 """
 Spark fails under the mirror (fault F32): the truth is in the target, and what Spark keeps is a cache.
 
-The mirror is the real command; what is killed are its Python workers, PySpark's daemon, executors and the JVM.
+The mirror is the real command; what is killed are its Python workers, PySpark's daemon, executors, workers of a cluster
+and the JVM.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
+import socket
 import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from bench.peers.standalone import StandaloneCluster, driver_settings
 
 from support.fix_rig import REPEATS
 from support.links.scene import HEAL_SECONDS
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from support.links.mirrors import CommandMirror
     from support.links.scene import Scene
@@ -158,6 +164,186 @@ def test_a_jvm_that_is_killed_and_folders_that_are_gone(command_scene: Scene) ->
     shutil.rmtree(second.folder / "spark", ignore_errors=True)
     scene.entry.injected()
     scene.write_for(1_000)
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()
+
+
+@pytest.fixture
+def spark_cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
+    """A standalone cluster of three workers of one core each."""
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    made = StandaloneCluster(folder, 3)
+    yield made
+    made.close()
+
+
+class ClusterMirror:
+    """
+    The mirror of a scene, with lanes on a standalone cluster.
+
+    Args:
+        scene: The scene.
+        cluster: The cluster.
+        lanes: Number of lanes.
+        crash: Crash point of the driver; empty for none.
+
+    Attributes:
+        passed: Exists once the driver has died there.
+    """
+
+    def __init__(self, scene: Scene, cluster: StandaloneCluster, lanes: int, *, crash: str = "") -> None:
+        self.port = free_port()
+        self._scene = scene
+        self._cluster = cluster
+        spark = {**driver_settings(cluster.url), "spark.eomirror.channel.port": str(self.port)}
+        self.passed = cluster.folder / f"passed-{crash}"
+        environment = {"EOMIRROR_CRASH_POINT": f"{crash}@{self.passed}"} if crash else {}
+        self._mirror = scene.command(lanes=lanes, spark=spark, proxied=False, environment=environment)
+        log.info("load before the start: %s", os.getloadavg())
+        seconds = scene.start(self._mirror)
+        log.info("first record after %.1f s, load %s", seconds, os.getloadavg())
+        scene.entry.notes["first_record_s"] = round(seconds, 1)
+        scene.wait(lambda: len(self.busy()) == lanes, 120, f"{lanes} workers do not run lanes")
+
+    def busy(self) -> list[int]:
+        """Workers that run a lane."""
+        return [number for number in self._cluster.workers if self._cluster.lanes_of(number, self.port)]
+
+    def said(self, words: str) -> int:
+        """How often the log has these words."""
+        return self._mirror.log.read_text(errors="replace").count(words)
+
+    def await_death(self) -> None:
+        """Waits until the driver has died at its crash point."""
+        assert self._mirror.await_exit(60.0), self._mirror.tree.last_lines()
+        assert self.passed.exists(), self._mirror.tree.last_lines()
+
+    def lose_worker(self, rng: random.Random) -> int:
+        """Kills a worker that runs a lane; each partition goes on."""
+        scene = self._scene
+        lost = rng.choice(self.busy())
+        # the kill returns when the last of its processes is gone, seconds later
+        began = time.monotonic()
+        number = self._cluster.kill_worker(rng, lost)
+        scene.entry.injected()
+        # of each partition, as the other lanes go on all the time
+        written = [count + 50 for count in scene.traffic.ledger.sequences]
+
+        def mirrored() -> bool:
+            shown = [len(scene.watcher.histories[number].offsets) for number in range(scene.partitions)]
+            return all(count >= least for count, least in zip(shown, written, strict=True))
+
+        scene.wait(mirrored, 120, "a partition is not mirrored again")
+        seconds = scene.entry.recovered(time.monotonic() - began)
+        log.info("worker lost: all partitions go on after %.1f s, load %s", seconds, os.getloadavg())
+        return number
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.fault("F32")
+def test_a_lane_of_a_lost_worker_goes_on_in_a_free_slot(
+    command_scene: Scene, spark_cluster: StandaloneCluster, rng: random.Random
+) -> None:
+    """F32: a worker of a cluster is lost with its lane, and another one has a free core."""
+    scene = command_scene
+    mirror = ClusterMirror(scene, spark_cluster, 2)
+    for _ in range(REPEATS):
+        scene.write_for(500)
+        lost = mirror.lose_worker(rng)
+        # on a busy machine its partitions may be lent before, and return
+        scene.wait(lambda: len(mirror.busy()) == 2, 120, "the lane does not run in the free slot")
+        spark_cluster.start_worker(lost)
+        scene.rest(10)
+    log.info("partitions were lent %d times", mirror.said("partitions_lent"))
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()
+
+
+@pytest.mark.fault("F32")
+def test_partitions_of_a_lane_without_a_slot_are_lent_and_return(
+    command_scene: Scene, spark_cluster: StandaloneCluster, rng: random.Random
+) -> None:
+    """F32: no other worker has a free core; the lanes that run mirror for the third, until it has a slot again."""
+    scene = command_scene
+    mirror = ClusterMirror(scene, spark_cluster, 3)
+    for number in range(1, 1 + REPEATS):
+        scene.write_for(500)
+        lost = mirror.lose_worker(rng)
+        assert mirror.said("partitions_lent") == number
+        assert mirror.said("waits for a slot: Spark gives 2 of 3")
+        scene.write_for(500)
+        scene.heal()
+        spark_cluster.start_worker(lost)
+        scene.wait(lambda number=number: mirror.said("lane_has_slot") == number, 120, "no slot is found")
+        scene.wait(lambda: len(mirror.busy()) == 3, 60, "the lane does not run again")
+        scene.write_for(500)
+        scene.heal()
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()
+
+
+@pytest.mark.fault("F32")
+@pytest.mark.parametrize("point", ["owner.move_published", "owner.move_fenced"])
+def test_a_driver_that_dies_within_a_move(
+    command_scene: Scene, spark_cluster: StandaloneCluster, rng: random.Random, point: str
+) -> None:
+    """F1: control has the layout of the move, and no lane has the partitions; the next run spreads and mirrors them."""
+    scene = command_scene
+    first = ClusterMirror(scene, spark_cluster, 3, crash=point)
+    scene.write_for(500)
+    scene.watch_over(None)
+    lost = spark_cluster.kill_worker(rng, rng.choice(first.busy()))
+    scene.entry.injected()
+    first.await_death()
+    spark_cluster.start_worker(lost)
+
+    second = ClusterMirror(scene, spark_cluster, 3)
+    scene.write_for(500)
+    scene.heal()
+    assert second.said('"epoch":1,"attempt":1,"partitions":1,') == 3, "each lane begins with its share again"
+    scene.catch_up()
+
+    scene.judge()
+    scene.check_generations()
+
+
+@pytest.mark.fault("F32")
+@pytest.mark.timeout(1_800)
+def test_workers_that_are_killed_again_and_again(
+    command_scene: Scene, spark_cluster: StandaloneCluster, rng: random.Random
+) -> None:
+    """F32: ten kills of workers, executors and tasks; workers return at any time, also in the midst of a move."""
+    scene = command_scene
+    mirror = ClusterMirror(scene, spark_cluster, 3)
+    lost: list[int] = []
+    for _ in range(10):
+        scene.write_for(300)
+        kind = rng.choice(["worker", "worker", "executor", "task"])
+        if kind == "worker" and len(spark_cluster.workers) > 1:
+            lost.append(spark_cluster.kill_worker(rng))
+        elif kind == "executor":
+            spark_cluster.kill_executor(rng)
+        else:
+            spark_cluster.kill_task(rng)
+        scene.entry.injected()
+        scene.rest(rng.uniform(0, 20))
+        while lost and (len(spark_cluster.workers) == 1 or rng.random() < 0.5):
+            spark_cluster.start_worker(lost.pop())
+        log.info("%s killed, %s workers run", kind, len(spark_cluster.workers))
+    scene.heal(180.0)
+    log.info("partitions were moved %d times", mirror.said("partitions_moved"))
     scene.catch_up()
 
     scene.judge()

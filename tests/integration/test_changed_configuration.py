@@ -95,6 +95,10 @@ def changed(east: LocalCluster, west: LocalCluster, topic_name: str, tmp_path: P
         wait_for(lambda: made.same("a", "b", "z"), 90)
         # each of four lanes begins once in the driver and once on Spark
         wait_for(lambda: made.mirror.said("lane_starts") >= 8, 90)
+        # the page may show it a moment later
+        wait_for(
+            lambda: all(epoch > 1 for link in made.links for _, epoch, _ in made.attempts(link).values()), 30
+        )
         yield made
         made.mirror.check()
         made.mirror.stop(aborted=True)

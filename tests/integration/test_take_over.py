@@ -10,11 +10,13 @@ import pytest
 
 from eomirror.clock import new_run_id
 from eomirror.config import load_config
-from eomirror.errors import MirrorError, StoppedError, SupersededError
+from eomirror.errors import FencedError, MirrorError, StoppedError, SupersededError, UnreachableError
 from eomirror.kafka.session import link_sessions
 from eomirror.link.owned_control import OwnedControl
 from eomirror.link.owner import Layout, LinkOwner
 from eomirror.plane.client.producer import TransactionalProducer
+from eomirror.plane.protocol import MetadataRecord
+from eomirror.records.names import LinkNames
 from eomirror.topics.discovery import Discovery
 from support.traffic.records import create_topic
 
@@ -45,6 +47,9 @@ class Mirrors:
         discovery = Discovery(self._link, *self._sessions)
         self.partitions: tuple[AssignedPartition, ...] = discovery.prepare()
         self._owners: list[LinkOwner] = []
+        self._clusters, self._writers = clusters, list[TransactionalProducer]()
+        self._other = f"{name}.other"
+        create_topic(west.client_properties, self._other)
 
     def owner(self, run: str = "", **options: Any) -> LinkOwner:
         """Another one."""
@@ -52,7 +57,26 @@ class Mirrors:
         self._owners.append(made)
         return made
 
+    def lane(self, number: int) -> TransactionalProducer:
+        """A lane's producer with an open transaction."""
+        names = LinkNames(self._link.state_name)
+        made = TransactionalProducer(
+            self._clusters[1],
+            client_id=names.client_id(f"lane-{number}"),
+            transactional_id=names.transactional_id(number),
+            transaction_timeout=self._link.transaction_timeout,
+            known_topic=self._other,
+        )
+        self._writers.append(made)
+        made.init()
+        made.begin()
+        made.write([MetadataRecord(self._other, 0, b"key", b"value")])
+        made.flush(30.0)
+        return made
+
     def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
         for owner in self._owners:
             owner.close()
         self._sessions.close()
@@ -266,3 +290,64 @@ def test_an_owner_that_defends_itself_is_taken_over_all_the_same(
     assert layout.generation == 2
     with pytest.raises(SupersededError):
         before.renew()
+
+
+def away(*_: Any, **__: Any) -> None:
+    """Fences nothing."""
+    raise UnreachableError("the coordinator is away")
+
+
+@pytest.mark.timeout(120)
+def test_a_move_that_is_published_and_not_fenced_is_only_fenced_when_it_is_repeated(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EO-2: of a move, the lane that gives is fenced behind the publication, and the one that gets goes on."""
+    owner = mirrors.owner()
+    layout = owner.acquire(2, mirrors.partitions)
+    gives, gets = mirrors.lane(0), mirrors.lane(1)
+    to = {item.source: 1 for item in layout.lanes[0]}
+    assert len(to) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnedControl, "fence_lanes", away)
+        with pytest.raises(UnreachableError):
+            owner.move(to, [0])
+    published = owner._control.state.control().generation
+    assert published is not None
+    number = layout.generation + 1
+    assert (published.generation, published.since) == (number, (number, number))
+    assert set(published.assignment.partitions.values()) == {1}
+
+    assert owner.move(to, [0]) == published
+
+    assert owner._control.state.control().generation == published, "it is published once"
+    with pytest.raises(FencedError):
+        gives.commit()
+    gets.commit()
+    owner.close()
+    with pytest.raises(StoppedError):
+        owner.move(dict.fromkeys(to, 0), [1])
+
+
+@pytest.mark.timeout(120)
+def test_an_owner_that_dies_within_a_move_is_followed_by_one_that_fences_all(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EO-2: the lane that gave its partitions may still write; and each lane of the next run has its share."""
+    dies, newcomer = mirrors.owner(), mirrors.owner(take_over=True)
+    layout = dies.acquire(2, mirrors.partitions)
+    gives, gets = mirrors.lane(0), mirrors.lane(1)
+    to = {item.source: 1 for item in layout.lanes[0]}
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnedControl, "fence_lanes", away)
+        with pytest.raises(UnreachableError):
+            dies.move(to, [0])
+
+    after = newcomer.acquire(2, mirrors.partitions)
+
+    assert after.generation == layout.generation + 2
+    assert [len(after.lanes[lane]) for lane in range(2)] == [1, 1]
+    for lane in (gives, gets):
+        with pytest.raises(FencedError):
+            lane.commit()
+    with pytest.raises(SupersededError):
+        dies.move(to, [0])

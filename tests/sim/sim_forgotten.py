@@ -56,6 +56,7 @@ def forget(world: World) -> None:
     world.decoded.clear()
     world.began.clear()
     world.fenced_generation = 0
+    world.fenced_lanes.clear()
     world.oracle.forget()
 
 

@@ -424,7 +424,7 @@ def spec_of(
     )  # fmt: skip
     return LaneSpec(
         link=link, source=None, target=None, source_cluster_id="S", target_cluster_id="T",  # type: ignore[arg-type]
-        run=owner.run, generation=owner.layout.generation, lane=lane, epoch=1, attempt=attempt,
+        run=owner.run, generation=owner.layout.of_lane(lane), lane=lane, epoch=1, attempt=attempt,
         seconds=5.0, partitions=partitions,
     )  # fmt: skip
 

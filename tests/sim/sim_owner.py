@@ -23,6 +23,7 @@ from eomirror.link.ownership import (
     check_positions,
     is_complete,
     judge_claim,
+    moved,
     next_generation,
     revised,
     unpublished,
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
     from eomirror.types import SourcePartition
 
 
+#: Mutations of a move: its two steps in the wrong order, and without the second.
+FENCED_FIRST = "lanes fenced before the move is published"
+NOT_FENCED = "lanes not fenced after a move"
+MOVES = {FENCED_FIRST, NOT_FENCED}
+
 _TRIES = 5
 # three seconds, as in `eomirror.link.control_producer`
 _HELD_WAITS = 6
@@ -54,8 +60,8 @@ class SimOwner:
     """One run of a mirror: takes the link, starts lanes, adds partitions, changes the layout."""
 
     __slots__ = (
-        "_attempts", "_hanging_client", "_sequence", "_state", "_steps", "_world", "busy", "dead", "extend", "lanes",
-        "layout", "name", "producer", "refused", "relayout", "run", "running", "take_over",
+        "_attempts", "_hanging_client", "_moving", "_sequence", "_state", "_steps", "_world", "busy", "dead", "extend",
+        "given", "lanes", "layout", "move", "name", "producer", "refused", "relayout", "run", "running", "take_over",
     )  # fmt: skip
 
     def __init__(self, world: World, run: str, lanes: int, *, take_over: bool) -> None:
@@ -63,6 +69,12 @@ class SimOwner:
         self.lanes = lanes
         self.dead = self.busy = False
         self.relayout = self.extend = self.running = False
+        # new lanes of partitions that are to move
+        self.move: dict[SourcePartition, int] = {}
+        # what moves, and the lanes that had it, until it has moved
+        self._moving: tuple[dict[SourcePartition, int], set[int]] | None = None
+        # generation that moved a partition to its lane
+        self.given: dict[SourcePartition, int] = {}
         self.take_over = take_over
         # topics that a lane stopped for a record in them
         self.refused: set[str] = set()
@@ -96,10 +108,11 @@ class SimOwner:
         layout = self.layout
         assert layout is not None
         self._attempts += 1
+        pending = {} if self._moving is None else self._moving[0]
         partitions = tuple(
-            assigned(self._world, item)
+            assigned(self._world, item, self.given.get(item, 0))
             for item in layout.assignment.of(lane)
-            if item.topic not in self.refused
+            if item.topic not in self.refused and pending.get(item) != lane
         )
         return spec_of(self, lane, self._attempts, partitions, self._world)
 
@@ -110,6 +123,10 @@ class SimOwner:
             yield from self._until_acquired()
             self.running = True
             while not self.relayout:
+                moving = self._moving is not None or bool(self.move)
+                if moving and not (self.extend and self._world.draw(2)):
+                    yield from self._move()
+                    continue
                 if self.extend:
                     self.extend = False
                     self._extend()
@@ -118,6 +135,9 @@ class SimOwner:
                 self._start_missing()
                 yield "supervised"
             self.relayout = self.running = False
+            self._moving = None
+            self.move.clear()
+            self.given.clear()
             for attempt in self._world.attempts:
                 if attempt.owner is self:
                     attempt.mailbox.stopping = True
@@ -218,7 +238,7 @@ class SimOwner:
                 topic=source.topic, partition=source.partition, offset=world.source[source].start,
                 source_cluster_id="S", topic_id=world.topic_ids[source.topic],
                 target_topic=f"east.{source.topic}", target_partition=source.partition,
-                target_topic_id=f"id-east.{source.topic}", generation=generation.generation, lane=lane,
+                target_topic_id=f"id-east.{source.topic}", generation=generation.of_lane(lane), lane=lane,
                 run=self.run, epoch=0, attempt=0, producer_id=producer.id, producer_epoch=producer.epoch,
                 txn=0, timestamp=0,
             )  # fmt: skip
@@ -316,6 +336,83 @@ class SimOwner:
                     for item in fresh
                     if after.assignment.partitions[item] == attempt.lane and item.topic not in self.refused
                 )
+
+    def _move(self) -> Iterator[str]:
+        """`LinkOwner.move`, and what the driver does around it: it gives partitions of lanes to others."""
+        world, layout = self._world, self.layout
+        assert layout is not None
+        had = layout.assignment.partitions
+        if self._moving is None:
+            lanes = {source: lane for source, lane in self.move.items() if had.get(source, lane) != lane}
+            self.move.clear()
+            if not lanes:
+                return
+            self._moving = lanes, {had[source] for source in lanes}
+        lanes, givers = self._moving
+        try:
+            if world.mutation == FENCED_FIRST:
+                yield from self._fence_some(givers)
+            after = self._publish_move(layout, lanes, givers)
+            yield f"published generation {after.generation}, which moves {sorted(lanes)}"
+            if world.mutation not in {FENCED_FIRST, NOT_FENCED}:
+                yield from self._fence_some(givers)
+        except LaneError:
+            self.producer = None
+            yield "could not move partitions yet"
+            return
+        self._give(after, lanes, givers)
+        yield "moved partitions"
+
+    def _publish_move(
+        self, layout: Generation, lanes: dict[SourcePartition, int], givers: set[int]
+    ) -> Generation:
+        if self._superseded():
+            raise MirrorError("another mirror owns the link")
+        if self.producer is None:
+            self._initialize()
+        view = self._view()
+        if after_fencing(view, run=self.run) is AfterFencing.LEAVE:
+            raise MirrorError("another mirror owns the link")
+        # as for a revision: its outcome may not have been known
+        before = view.generation if view.generation is not None else layout
+        if all(before.assignment.partitions[item] == lane for item, lane in lanes.items()):
+            return before
+        after = moved(before, lanes, givers=givers, now_ms=0)
+        self._publish(after, ())
+        return after
+
+    def _give(self, after: Generation, lanes: dict[SourcePartition, int], givers: set[int]) -> None:
+        world = self._world
+        self.layout, self._moving = after, None
+        self.given.update(dict.fromkeys(lanes, after.generation))
+        for lane in givers:
+            if world.mutation != NOT_FENCED:
+                world.fenced_lanes[lane] = max(world.fenced_lanes.get(lane, 0), after.of_lane(lane))
+        for attempt in world.attempts:
+            if attempt.owner is self and attempt.lane in set(lanes.values()):
+                attempt.mailbox.letters.extend(
+                    assigned(world, item, after.generation)
+                    for item, lane in lanes.items()
+                    if lane == attempt.lane and item.topic not in self.refused
+                )
+
+    def _fence_some(self, lanes: set[int]) -> Iterator[str]:
+        for lane in sorted(lanes):
+            SimProducer(self._world, self, f"lane-{lane}").init()
+            yield f"fenced lane {lane}"
+        mending = HangingResolver(LinkNames("l"), self._hanging_client)
+        layout = self.layout
+        assert layout is not None
+        if mending.find_hanging_state(
+            sorted({lane % self._world.positions for lane in lanes}),
+            lambda: {
+                producer: lane
+                for producer, lane in self._hanging_client.lanes(layout.highest_lane).items()
+                if lane in lanes
+            },
+            lambda: self._state.read("positions", wait_for_open=False),
+        ):
+            yield f"ended {mending.end({})}"
 
     def _start_missing(self) -> None:
         assert self.layout is not None

@@ -102,6 +102,12 @@ class Oracle:
                 "EO-2",
                 f"{it.name} commits for generation {generation}, {self._world.fenced_generation} fenced it",
             )
+        if it.name.startswith("lane-") and generation is not None:
+            newest = self._world.fenced_lanes.get(int(it.name.removeprefix("lane-")), 0)
+            if generation < newest:
+                raise BrokenRuleError(
+                    "EO-2", f"{it.name} commits for generation {generation}, a move to {newest} fenced it"
+                )
         accepted = {(gap.topic, gap.partition, gap.start, gap.end) for gap in decode_control(gaps).gaps}
         for source in {*data, *letters}:
             if source not in positions:

@@ -37,10 +37,10 @@ class SimRecord(NamedTuple):
     where: str
 
 
-def assigned(world: World, source: SourcePartition) -> AssignedPartition:
-    """A source partition as the driver sees it now."""
+def assigned(world: World, source: SourcePartition, generation: int = 0) -> AssignedPartition:
+    """A source partition as the driver sees it now; and the generation that moved it to its lane."""
     return AssignedPartition(
-        source, world.topic_ids[source.topic], f"east.{source.topic}", f"id-east.{source.topic}"
+        source, world.topic_ids[source.topic], f"east.{source.topic}", f"id-east.{source.topic}", generation
     )
 
 

@@ -19,7 +19,7 @@ from sim_damage import damage
 from sim_forgotten import forget
 from sim_kafka import PREPARE_ABORT, PREPARE_COMMIT, SourceLog, Target
 from sim_left_open import ALWAYS_ABORTED, ANYBODYS, NOT_LOOKED_FOR, OVERTAKEN
-from sim_owner import SimOwner
+from sim_owner import MOVES, SimOwner
 from sim_rules import STUCK, BrokenRuleError, Oracle, UnsolvedError
 
 import eomirror.lane.poison_records
@@ -121,6 +121,8 @@ class World:
         self.owner_too = _OWNER_TOO
         # transactions take more behind the seal
         self.rounds = True
+        # a running owner moves partitions between lanes
+        self.moves = mutation in {"", "poison", *MOVES}
         # requests to different leaders are carried out in any order
         self.apart = True
         self.positions = 1 + self.draw(2)
@@ -135,8 +137,11 @@ class World:
         self.incarnations = {(log.topic_id, item): log for item, log in self.source.items()}
         self.began: dict[SourcePartition, int] = {}
         self.fenced_generation = 0
+        # of lanes that gave partitions away since
+        self.fenced_lanes: dict[int, int] = {}
         self.attempts: list[SimAttempt] = []
-        self.owners = [SimOwner(self, "run1", 1 + self.draw(2), take_over=False)]
+        lanes = 2 if mutation in MOVES else 1 + self.draw(2)
+        self.owners = [SimOwner(self, "run1", lanes, take_over=False)]
         self._runs = 1
         self.taken: set[tuple[LaneState, Event]] = set()
         # what this schedule ended with, if that is known and not solved
@@ -370,7 +375,7 @@ class World:
         self._runs += 1
         self.owners.append(SimOwner(self, f"run{self._runs}", 1 + self.draw(2), take_over=True))
 
-    def _driver_event(self, kind: int) -> None:
+    def _driver_event(self, kind: int) -> None:  # noqa: C901  one branch for each event
         owners = [owner for owner in self.owners if owner.running]
         if kind == 0 and len(self.owners) < 2:
             if self.draw(3) == 2:
@@ -383,6 +388,12 @@ class World:
                 lane = self.draw(owner.layout.assignment.lanes)
                 if owner.layout.assignment.of(lane):
                     self.attempts.append(owner.start_lane(lane))
+        elif kind in {2, 3} and self.mutation in MOVES:
+            # once: the next move would fence who survived this one
+            if not owners[0].given:
+                self._move_partitions(owners[0])
+        elif kind == 2 and self.moves and self.draw(2):
+            self._move_partitions(owners[0])
         elif kind == 2:
             owners[0].relayout = True
             owners[0].lanes = 1 + self.draw(3)
@@ -390,6 +401,13 @@ class World:
             owners[0].extend = True
         elif kind in {4, 6} and self.attempts:
             self.attempts[self.draw(len(self.attempts))].mailbox.stopping = True
+
+    def _move_partitions(self, owner: SimOwner) -> None:
+        if owner.layout is not None and (lanes := owner.layout.assignment.lanes) > 1:
+            getter, every = self.draw(lanes), self.draw(2) == 0
+            owner.move = {
+                source: getter for source in owner.layout.assignment.partitions if every or self.draw(2)
+            }
 
     def _source_event(self) -> None:
         sources = list(self.source)

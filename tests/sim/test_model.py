@@ -19,6 +19,7 @@ from sim_damage import NO_MAP, NOT_COMPARED, WRITER_NOT_ASKED
 from sim_forgotten import NOT_LOOKED_INTO
 from sim_lane import SAID_ONCE
 from sim_left_open import ALWAYS_ABORTED, ANYBODYS, NOT_LOOKED_FOR, OVERTAKEN
+from sim_owner import FENCED_FIRST, NOT_FENCED
 from sim_rules import BrokenRuleError
 from sim_runs import (
     ACTIONS,
@@ -114,6 +115,9 @@ MUTATIONS = {
     WRITER_NOT_ASKED: {"EO-5"},
     # what readers had, and retention deleted, is mirrored again
     NO_MAP: {"EO-3", "EO-8"},
+    # an attempt that starts between the two steps of a move finds the layout before it, and is not fenced any more
+    FENCED_FIRST: {"EO-1", "EO-2", "EO-3", "EO-8", "EO-11"},
+    NOT_FENCED: {"EO-1", "EO-2", "EO-3", "EO-8", "EO-11"},
     # a run that knows of no positions mirrors from the beginning what readers have seen
     NOT_LOOKED_INTO: {"EO-11"},
 }
@@ -212,14 +216,14 @@ def test_the_report_of_a_long_run_has_schedules_seeds_and_coverage() -> None:
 def test_a_schedule_that_once_failed_holds(seed: int) -> None:
     """What a schedule found once stays mended."""
     world = World(Choices(seed))
-    world.rounds = world.apart = False  # as they were found
+    world.rounds = world.apart = world.moves = False  # as they were found
     world.run(ACTIONS)
 
 
 def test_first_positions_whose_layout_was_aborted_are_taken_up() -> None:
     """Who ended a publication that was left open died in the midst of it; no run started again."""
     world = World(Choices(7003610))
-    world.owner_too, world.rounds, world.apart = True, False, False
+    world.owner_too, world.rounds, world.apart, world.moves = True, False, False, False
     world.run(ACTIONS)
 
 

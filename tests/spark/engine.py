@@ -15,12 +15,14 @@ from eomirror.clock import SYSTEM_CLOCK
 from eomirror.config import Cluster, Link, Secret
 from eomirror.driver.driver import DriverOptions, MirrorDriver
 from eomirror.lane.spec import AssignedPartition, LaneReport, LaneSpec
+from eomirror.link.ownership import moved
+from eomirror.records.control import Generation
 from eomirror.spark.context import engine_settings
 from eomirror.topics.source_topics import SourceContact
-from eomirror.types import SourcePartition
+from eomirror.types import Assignment, SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 HERE = Path(__file__).resolve().parent
 PYTHON = HERE.parents[1] / "python"
@@ -63,6 +65,7 @@ class FakeLink:
     acquire_seconds: float = 0.0
     contact: SourceContact = field(default_factory=SourceContact)
     listing: None = None
+    generation: Generation | None = None
     _lanes: int = 0
 
     def prepare(self, **_: bool) -> tuple[AssignedPartition, ...]:
@@ -117,6 +120,28 @@ class FakeLink:
         """As `LinkOwner.extend`."""
         self.calls.append("extend")
         return self._spread(partitions)
+
+    def move(self, lanes: Mapping[SourcePartition, int], givers: Collection[int]) -> Generation:
+        """As `LinkOwner.move`."""
+        self.calls.append(f"move {len(lanes)} from {sorted(givers)} to {sorted(set(lanes.values()))}")
+        self.generation = moved(
+            self.generation
+            or Generation(
+                generation=7,
+                revision=0,
+                run="r",
+                highest_lane=self._lanes - 1,
+                assignment=Assignment(
+                    self._lanes,
+                    {item.source: item.source.partition % self._lanes for item in self.partitions},
+                ),
+                timestamp=0,
+            ),
+            lanes,
+            givers=givers,
+            now_ms=0,
+        )
+        return self.generation
 
     def check(self) -> None:
         """As `LinkOwner.check`."""

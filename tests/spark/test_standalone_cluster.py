@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,9 @@ from urllib.request import urlopen
 
 import fake_lanes
 import psutil
-import pyspark
 import pytest
-from engine import FakeLink, Run, alive, link, notes, settings, wait_for
+from bench.peers.standalone import SAFE, StandaloneCluster, driver_settings
+from engine import FakeLink, Run, link, measured, notes, settings, wait_for
 
 from eomirror.config import load_config
 from eomirror.errors import ConfigError
@@ -26,14 +27,13 @@ from support.links.mirrors import CommandMirror
 from support.traffic.records import create_topic
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Iterator
     from pathlib import Path
 
     from eomirror.lane.spec import LaneSpec
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
-
-HOME = os.path.dirname(pyspark.__file__)  # noqa: PTH120  a str for the environment
 
 
 def free_port() -> int:
@@ -42,90 +42,31 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-#: What master, workers and driver share, and what no connection is opened without.
-_SAFE = {
-    "spark.authenticate": "true",
-    "spark.authenticate.secret": "of-the-tests-cluster",
-    "spark.network.crypto.enabled": "true",
-}
 _VARIABLE = "EOMIRROR_TEST_PASSWORD"
 
 
 def own_settings(folder: Path, master: str) -> dict[str, str]:
     """Settings of an own context on this master."""
-    return {
-        **settings(
-            folder,
-            spark__master=master,
-            spark__executor__memory="512m",
-            spark__executor__cores="1",
-            spark__driver__memory="512m",
-            spark__driver__host="127.0.0.1",
-            spark__driver__bindAddress="127.0.0.1",
-        ),
-        **_SAFE,
-    }
+    given = driver_settings(master)
+    return settings(folder, **{name.replace(".", "__"): value for name, value in given.items()})
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a master with two workers of two cores each."""
-    home = tmp_path_factory.mktemp("standalone")
-    port = free_port()
-    environment = {
-        **os.environ,
-        "SPARK_HOME": HOME,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "256m",
-        "PYSPARK_PYTHON": sys.executable,
-        _VARIABLE: "of the worker",
-    }
-    shared = home / "spark.properties"
-    shared.write_text("".join(f"{name}={value}\n" for name, value in _SAFE.items()))
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(name: str, *arguments: str) -> None:
-        with (home / f"{name}.log").open("wb") as output:
-            started.append(
-                subprocess.Popen(
-                    [f"{HOME}/bin/spark-class", *arguments],
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    cwd=home,
-                    start_new_session=True,
-                )
-            )
-
-    def log(name: str) -> str:
-        return (home / f"{name}.log").read_text(errors="replace")
-
-    deploy = "org.apache.spark.deploy"
-    here = ("--host", "127.0.0.1", "--webui-port", "0", "--properties-file", str(shared))
-    start("master", f"{deploy}.master.Master", "--port", str(port), *here)
-    url = f"spark://127.0.0.1:{port}"
-    try:
-        wait_for(lambda: "I have been elected leader" in log("master"), 60)
-        for worker in ("one", "two"):
-            work = str(home / worker)
-            start(worker, f"{deploy}.worker.Worker", "-c", "2", "-m", "1g", "-d", work, *here, url)
-        wait_for(lambda: log("master").count("Registering worker") == 2, 60)
-        yield url
-    finally:
-        everything = [one for process in started for one in tree(process.pid)]
-        for process in reversed(started):
-            process.terminate()
-        for process in started:
-            process.wait(20)
-        wait_for(lambda: not [pid for pid in everything if alive(pid)], 30)
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    """A master with two workers of two cores each."""
+    made = StandaloneCluster(
+        tmp_path_factory.mktemp("standalone"), 2, cores=2, variables={_VARIABLE: "of the worker"}
+    )
+    yield made
+    made.close()
 
 
-def tree(pid: int) -> list[int]:
-    """A process and all below it."""
-    try:
-        return [pid, *(one.pid for one in psutil.Process(pid).children(recursive=True))]
-    except psutil.NoSuchProcess:
-        return []
+@pytest.fixture
+def cluster(workers: StandaloneCluster) -> str:
+    """URL of the master; workers that a test has killed are back."""
+    for number in {0, 1} - workers.workers.keys():
+        workers.start_worker(number)
+    return workers.url
 
 
 def test_lanes_run_on_the_executors_of_a_cluster(cluster: str, folder: Path) -> None:
@@ -202,7 +143,7 @@ def test_workers_use_their_own_secrets(cluster: str, folder: Path, monkeypatch: 
 def test_a_cluster_with_open_connections_is_refused(folder: Path) -> None:
     """Before a connection is opened and before a task is sent, with both settings to make."""
     given = own_settings(folder, "spark://127.0.0.1:1")
-    open_settings = {name: value for name, value in given.items() if name not in _SAFE}
+    open_settings = {name: value for name, value in given.items() if name not in SAFE}
     with Run(fake_lanes.steady, spark_settings=open_settings) as run:
         run.wait(60)
     assert isinstance(run.error, ConfigError)
@@ -213,12 +154,64 @@ def test_a_cluster_with_open_connections_is_refused(folder: Path) -> None:
     assert not notes(folder, "begin")
 
 
+def worker_of(workers: StandaloneCluster, pid: int) -> int:
+    """Number of the worker of a process."""
+    above = {one.pid for one in psutil.Process(pid).parents()}
+    return next(number for number, worker in workers.workers.items() if worker in above)
+
+
+def test_lanes_without_a_slot_give_their_partitions_away(
+    cluster: str, workers: StandaloneCluster, folder: Path, rng: random.Random
+) -> None:
+    """A worker is lost, and no other core is free: the lanes that run get what it had, and give it back later."""
+    own = own_settings(folder, cluster)
+    fake = FakeLink()
+    with Run(
+        fake_lanes.steady, {"east->west": fake}, links=[link(lanes=4, epoch=600)], spark_settings=own
+    ) as run:
+        run.wait_for(lambda: len({note["lane"] for note in notes(folder, "begin")}) == 4, 180)
+        begun = {note["lane"]: worker_of(workers, note["pid"]) for note in notes(folder, "begin")}
+        victim = begun[0]
+        lost = [lane for lane, number in begun.items() if number == victim]
+        killed = time.monotonic()
+        workers.kill_worker(rng, victim)
+        run.wait_for(lambda: len([call for call in fake.calls if call.startswith("move")]) == len(lost), 120)
+        run.wait_for(lambda: len(notes(folder, "added")) >= len(lost), 60)
+        measured("partitions with other lanes after the loss", seconds=time.monotonic() - killed)
+        lent = {one for note in notes(folder, "added") for one in note["partitions"]}
+        assert lent == {f"orders-{lane}" for lane in lost}
+        run.wait_for(
+            lambda: {lane.state for lane in run.snapshots[-1].links[0].lanes if lane.lent} == {"lent"}
+        )
+
+        workers.start_worker(victim)
+        run.wait_for(lambda: not [lane for lane in run.snapshots[-1].links[0].lanes if lane.lent], 120)
+        run.wait_for(
+            lambda: (
+                {
+                    note["lane"]
+                    for note in notes(folder, "begin")
+                    if note["at"] > notes(folder, "added")[-1]["at"]
+                }
+                >= set(lost)
+            ),
+            60,
+        )
+    assert run.error is None
+
+
 @pytest.mark.integration
 @pytest.mark.slow
 def test_a_lane_that_lost_its_slot_is_told(
-    cluster: str, east: Any, west: Any, topic_name: str, folder: Path
+    cluster: str,
+    workers: StandaloneCluster,
+    east: Any,
+    west: Any,
+    topic_name: str,
+    folder: Path,
+    rng: random.Random,
 ) -> None:
-    """A worker of the cluster is lost for good, and Spark tells the driver nothing: page, data and metrics name it."""
+    """A worker of the cluster is lost for good, and Spark tells the driver nothing: all that shows lanes names it."""
     create_topic(east.client_properties, topic_name, 3)
     listen = f"127.0.0.1:{free_port()}"
     mirror = CommandMirror(
@@ -232,33 +225,31 @@ def test_a_lane_that_lost_its_slot_is_told(
         "--listen",
         listen,
     )
+    waits = "waits for a slot: Spark gives 2 of 3"
 
     def link_data() -> dict[str, Any]:
         with suppress(OSError), urlopen(f"http://{listen}/api/v1/links/{topic_name}", timeout=20) as answer:
             return dict(json.loads(answer.read()))
         return {}
 
+    def told(command: str) -> str:
+        asked = [sys.executable, "-m", "eomirror", command, str(mirror.folder / "mirror.yaml")]
+        return subprocess.run(
+            asked, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "400"}
+        ).stdout
+
     mirror.start()
     try:
         wait_for(lambda: link_data().get("verdict") == "ok", 180)
-        is_worker = {cluster, "org.apache.spark.deploy.worker.Worker"}
-        (worker, _) = [
-            process
-            for process in psutil.process_iter(["cmdline"])
-            if is_worker <= set(process.info["cmdline"] or ())
-        ]
-        for process in (worker, *worker.children(recursive=True)):
-            process.kill()
-        wait_for(lambda: "2 of 3 lanes run" in link_data().get("reason", ""), 120)
-        found = link_data()
-        assert found["verdict"] == "stalled"
-        assert "has not reported for" in found["reason"]
-        assert "waits for a slot" in found["fix"]
+        workers.kill_worker(rng)
+        found = wait_for(lambda: waits in (data := link_data()).get("reason", "") and data, 120)
+        assert "add workers or cores" in found["fix"]
+        wait_for(lambda: "its partitions are lent to the lanes that run" in link_data()["reason"], 60)
+        assert link_data()["verdict"] == "ok"
         with urlopen(f"http://{listen}/", timeout=20) as answer:
-            assert "2 of 3 lanes run" in answer.read().decode()
-        with urlopen(f"http://{listen}/metrics", timeout=20) as answer:
-            rows = answer.read().decode().splitlines()
-        (verdict,) = [row for row in rows if row.startswith("eomirror_link_verdict{") and row.endswith(" 1")]
-        assert 'verdict="stalled"' in verdict
+            assert waits in answer.read().decode()
+        for command in ("status", "readiness"):
+            assert f"{waits}; its partitions are lent to the lanes that run" in told(command)
+        wait_for(lambda: f"{waits}; its partitions are lent to" in told("events"), 30)
     finally:
         mirror.close()

@@ -21,6 +21,7 @@ from eomirror.cli.render import (
 from eomirror.log import logs_json, printable
 from eomirror.screen import LiveOutput
 from eomirror.status.derive import planes_line
+from eomirror.status.model import slots_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -141,7 +142,8 @@ def lanes_line(link: LinkSnapshot) -> str:
     throttled = sum(lane.serving.throttled or 0.0 for lane in link.lanes)
     if throttled:
         line += f"; throttled by broker quotas for {human_seconds(throttled)}"
-    return line + "".join(f"; lane {lane.lane}: {lane.delayed}" for lane in link.lanes if lane.delayed)
+    line += "".join(f"; lane {lane.lane}: {lane.delayed}" for lane in link.lanes if lane.delayed)
+    return "; ".join(filter(None, [line, slots_line(link.lanes)]))
 
 
 def groups_line(link: LinkSnapshot) -> str:

@@ -110,11 +110,13 @@ def _body(item: LinkStatus, verdict: Verdict) -> dict[str, Any]:
 def _draw(found: list[tuple[LinkStatus, Verdict]], console: Console, *, partitions: bool) -> None:
     from eomirror.status.derive import planes_line
     from eomirror.status.lag import lag_rows
-    from eomirror.status.model import rule_counts
+    from eomirror.status.model import rule_counts, slots_line
 
     for item, verdict in found:
         _draw_head(console, item, verdict)
         if text := planes_line(item.lanes.values()):
+            console.print(escape(text))
+        if text := slots_line(item.lanes.values()):
             console.print(escape(text))
         if item.remark:
             console.print(escape(item.remark))

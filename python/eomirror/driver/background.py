@@ -75,6 +75,16 @@ class Background:
         self._threads.append(thread)
         thread.start()
 
+    def repeat(self, event: str, action: Callable[[], None], seconds: float, name: str) -> None:
+        """Starts a thread that runs ``action`` as `guard` does, now and after each pause of ``seconds``."""
+
+        def run() -> None:
+            self.guard(event, action)
+            while not self.over.wait(seconds):
+                self.guard(event, action)
+
+        self.start(run, name)
+
     def wake(self) -> None:
         """Ends `rested` at once."""
         self._look.set()

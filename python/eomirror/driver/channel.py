@@ -66,6 +66,8 @@ class LaneChannel:
         on_hello: Returns the first messages for an attempt that has connected.
         on_progress: Called with the progress of an attempt.
         on_groups: Called with the group offsets that an attempt reports.
+        on_goodbye: Called when the newest attempt of a lane is not connected any more, with whether it took its leave;
+            it uses no method of the channel.
         clock: Measures time-outs.
 
     All callbacks are called from the connections' threads.
@@ -80,6 +82,7 @@ class LaneChannel:
         on_hello: Callable[[AttemptId], Iterable[Message]],
         on_progress: Callable[[AttemptId, LaneProgress], None],
         on_groups: Callable[[AttemptId, tuple[GroupOffset, ...]], None] = lambda _, __: None,
+        on_goodbye: Callable[[AttemptId, bool], None] = lambda _, __: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._token = token
@@ -87,6 +90,7 @@ class LaneChannel:
         self._on_hello = on_hello
         self._on_progress = on_progress
         self._on_groups = on_groups
+        self._on_goodbye = on_goodbye
         self._lock = threading.Condition()
         # the newest attempt of each lane
         self._lines: dict[tuple[str, int], _Line] = {}
@@ -196,6 +200,8 @@ class LaneChannel:
                     self._lock.notify_all()
                 if line is not None and self._lines.get(line.attempt[:2]) is line:
                     del self._lines[line.attempt[:2]]
+                    # under the lock: told later, the attempt that connects next would be taken for lost
+                    self._on_goodbye(line.attempt, line.parted)
 
     def _handshake(self, connection: socket.socket) -> tuple[_Line, list[dict[str, Any]]]:
         # one deadline for the whole handshake: a stranger that sends byte by byte must not hold a place
@@ -250,6 +256,8 @@ class LaneChannel:
             self._on_progress(line.attempt, decode_progress(message))
         elif message.get("type") == "groups":
             self._on_groups(line.attempt, decode_groups(message))
+        elif message.get("type") == "bye":
+            line.parted = True
 
 
 class _Line:
@@ -259,6 +267,8 @@ class _Line:
         self, connection: socket.socket, codec: FrameCodec, attempt: AttemptId, clock: Clock
     ) -> None:
         self.attempt = attempt
+        # the lane has said that it closes the connection; one that is killed does not
+        self.parted = False
         self._connection = connection
         self._codec = codec
         self._clock = clock

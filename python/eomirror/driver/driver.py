@@ -448,7 +448,8 @@ class MirrorDriver:
                 self._opened.context.set_result(spark.context)
             if not late and moving is None:
                 spark.use()
-                self._engine.set_result(Engine(jobs, self._opened.channel, warm_up))
+                elastic = not is_local(spark.context.master)
+                self._engine.set_result(Engine(jobs, self._opened.channel, warm_up, elastic))
         if late:
             spark.close()
             if moving is None:
@@ -499,6 +500,7 @@ class MirrorDriver:
                 token=token,
                 on_hello=self._greet,
                 on_progress=self._update_progress,
+                on_goodbye=self._part,
                 on_groups=self._record_groups,
                 clock=self._clock,
             )
@@ -553,6 +555,11 @@ class MirrorDriver:
         if link is None:
             return ()
         return [*link.greeting(attempt), *(() if moving is None else moving.greeting(attempt))]
+
+    def _part(self, attempt: AttemptId, parted: bool) -> None:  # noqa: FBT001  the channel's callback
+        link = self._links.get(attempt.link)
+        if link is not None:
+            link.lanes.disconnected(attempt, parted=parted)
 
     def _update_progress(self, attempt: AttemptId, progress: LaneProgress) -> None:
         self._opened.progressed.set()

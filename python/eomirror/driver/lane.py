@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from eomirror.driver.channel import AttemptId
     from eomirror.driver.link_lanes import LinkLanes
     from eomirror.recovery.corrupt_batches import Damage
+    from eomirror.types import SourcePartition
 
 __all__ = ["LaneThread", "holds_nothing"]
 
@@ -44,15 +45,13 @@ class LaneThread:
 
     Args:
         template: Spec with the common fields of the lane's attempts.
-        lanes: Number of lanes of the link.
         host: Lanes of the link.
         clock: Measures backoffs.
     """
 
-    def __init__(self, template: LaneSpec, *, lanes: int, host: LinkLanes, clock: Clock) -> None:
+    def __init__(self, template: LaneSpec, *, host: LinkLanes, clock: Clock) -> None:
         self.lane = template.lane
         self._template = template
-        self._lanes = lanes
         self._host = host
         self._clock = clock
         self._changed = threading.Condition()
@@ -65,6 +64,8 @@ class LaneThread:
         self._heard: tuple[int, ...] = ()
         self._running: LaneSpec | None = None
         self._stopping = False
+        # why no attempt begins: "giving" between `take` and `moved`, "lent" while other lanes have its partitions
+        self._away = ""
         self._held: Callable[[str], bool] = holds_nothing
         self._thread: threading.Thread | None = None
 
@@ -102,6 +103,53 @@ class LaneThread:
         with self._changed:
             self._template = replace(self._template, link=with_live(self._template.link, given))
 
+    def take(self, sources: Collection[SourcePartition]) -> list[AssignedPartition]:
+        """
+        Takes partitions away: the running attempt ends between two transactions, and none begins before `moved`.
+
+        Args:
+            sources: The partitions.
+
+        Returns:
+            Those that the lane had.
+        """
+        with self._changed:
+            taken = [item for item in self._partitions if item.source in sources]
+            self._partitions = [item for item in self._partitions if item.source not in sources]
+            self._away = "giving"
+            self._outdated = self._outdated or self._running is not None
+            self._changed.notify_all()
+        self._host.send_to_all(self.lane, [_RECONFIGURE])
+        return taken
+
+    def wait_at_rest(self, seconds: float) -> bool:
+        """Waits until no attempt runs; returns False after ``seconds``."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._running is None, seconds)
+
+    def moved(self, generation: int | None, got: Sequence[AssignedPartition], *, lent: bool = False) -> None:
+        """
+        Goes on in a generation, which the owner has published and fenced (docs/adr/0030).
+
+        Args:
+            generation: That of the lane; None if nothing was moved.
+            got: Partitions that other lanes had.
+            lent: True if others have its partitions, because it has no slot.
+        """
+        with self._changed:
+            if generation is not None:
+                self._template = replace(self._template, generation=generation)
+            self._away = "lent" if lent else ""
+            self._changed.notify_all()
+        if got:
+            self.add(got)
+
+    @property
+    def partitions(self) -> list[SourcePartition]:
+        """Partitions of the lane, with those that are stopped or held."""
+        with self._changed:
+            return [item.source for item in self._partitions]
+
     def drop(self, topics: Collection[str]) -> None:
         """
         Stops mirroring topics that another lane of the link stopped.
@@ -123,7 +171,8 @@ class LaneThread:
         """Retries stopped topics: the running attempt ends between two transactions, the next one has them."""
         with self._changed:
             ours = {item.source.topic for item in self._partitions} & set(topics)
-            self._stopped_topics -= ours
+            # also without a partition of them: one may be moved here
+            self._stopped_topics -= set(topics)
             self._retaken |= ours
             affected = bool(ours) and self._running is not None
             self._outdated = self._outdated or affected
@@ -187,8 +236,8 @@ class LaneThread:
                 # an abandoned attempt, such as a cancelled one that Spark started nevertheless
                 return [_STOP]
             given, wanted = set(spec.partitions), self._mirrored()
-            if not given.issubset(wanted):
-                # a topic was dropped, is held, or left the link after the spec was made
+            if self._away or not given.issubset(wanted):
+                # a topic was dropped, is held, or left the link, or partitions were taken, after the spec was made
                 return [_RECONFIGURE]
             return list(encode_added([item for item in wanted if item not in given]))
 
@@ -217,6 +266,7 @@ class LaneThread:
             damaged = report.damaged
             with self._changed:
                 self._running = None
+                self._changed.notify_all()
                 # a stop of a topic that is to be retried is outdated
                 stops = report.stopped_topics.items()
                 stopped_topics = {topic: stop for topic, stop in stops if topic not in self._retaken}
@@ -269,17 +319,16 @@ class LaneThread:
     def _next(self, epoch: int, attempt: int, overdue: int, damaged: tuple[Damage, ...]) -> LaneSpec | None:
         """Waits until the lane has partitions; returns the spec of its next attempt, or None to end the lane."""
         with self._changed:
-            while not self._stopping and not self._mirrored():
+            while not self._stopping and (self._away or not self._mirrored()):
                 held = any(self._held(item.source.topic) for item in self._partitions)
-                self._host.rests(self.lane, "paused" if held else "idle")
+                self._host.rests(self.lane, self._away or ("paused" if held else "idle"))
                 self._changed.wait()
             if self._stopping:
                 return None
             self._outdated = False
             self._retaken.clear()
-            seconds = epoch_seconds(
-                self._template.link.epoch, lane=self.lane, lanes=self._lanes, number=epoch
-            )
+            link = self._template.link
+            seconds = epoch_seconds(link.epoch, lane=self.lane, lanes=link.producers, number=epoch)
             self._running = replace(
                 self._template,
                 epoch=epoch,

@@ -68,6 +68,9 @@ _LAST_SECONDS = 0.3
 # interval at which freed memory is returned; a comparison of all settings uses much of it
 _FREED_SECONDS = 60.0
 
+# interval at which lanes without a slot are looked for
+_SLOTS_SECONDS = 0.5
+
 # a Spark cluster may grant executors slowly; lanes then queue for them as the warm-up does
 _WARM_UP_SECONDS = 20.0
 
@@ -277,7 +280,15 @@ class LinkThread:
         background.start(lambda: background.guard("groups_not_followed", self.group_thread.run), "follower")
         self._records.schemas.start()
         background.start(self._control_loop, "control")
-        background.start(self._ends_loop, "ends")
+        if engine.elastic:
+            background.repeat("partitions_not_moved", self._look_at_slots, _SLOTS_SECONDS, "slots")
+        source = self._sessions.source.admin
+        background.repeat(
+            "source_ends_not_read",
+            lambda: self._records.ends.read(source, self._taken.discovery.listing),
+            REFRESH_SECONDS,
+            "ends",
+        )
         self._tools.wake()
         self._over.wait()
 
@@ -307,7 +318,9 @@ class LinkThread:
         # a lane that starts earlier gets another worker, and then twice as many workers import modules concurrently
         deadline = Deadline(_WARM_UP_SECONDS, self._tools.clock)
         while (
-            engine.warm_up is not None
+            # executors of a cluster come one after another: the first would warm up for all, and lanes wait for it
+            not engine.elastic
+            and engine.warm_up is not None
             and engine.warm_up.is_alive()
             and not self._over.is_set()
             and not deadline.passed
@@ -370,14 +383,11 @@ class LinkThread:
     def _keep_target(self) -> None:
         self._records.target.took(*self._taken.discovery.keep())
 
-    def _ends_loop(self) -> None:
-        source, ends = self._sessions.source.admin, self._records.ends
-        while True:
-            self._background.guard(
-                "source_ends_not_read", lambda: ends.read(source, self._taken.discovery.listing)
-            )
-            if self._over.wait(REFRESH_SECONDS):
-                return
+    def _look_at_slots(self) -> None:
+        if (moved := self.lanes.moves.look(self._taken.move)) is not None:
+            self.generation, sources = moved
+            # their lanes know no offsets of groups in them
+            self.group_thread.lane_restarted(sources)
 
     def _control_loop(self) -> None:
         while not self._over.wait(CONTROL_SECONDS):

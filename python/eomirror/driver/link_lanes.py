@@ -9,6 +9,7 @@ import structlog
 
 from eomirror.clock import Deadline
 from eomirror.driver.lane import LaneThread, holds_nothing
+from eomirror.driver.moves import PartitionMoves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -50,6 +51,7 @@ class LinkLanes:
         patient: True if the run waits for missing ACLs.
         aborted: True if a lane may have left an open transaction.
         running: Lane, epoch and attempt of each Spark job that runs.
+        moves: Moves partitions between the lanes.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class LinkLanes:
         self._records = records
         self._engine: Engine | None = None
         self._lanes: dict[int, LaneThread] = {}
+        self.moves = PartitionMoves(link, self._lanes, progress=progress, records=records, clock=tools.clock)
 
     def __bool__(self) -> bool:
         return bool(self._lanes)
@@ -79,17 +82,17 @@ class LinkLanes:
     def start(self, spec: LaneSpec, layout: Layout, engine: Engine) -> None:
         """Starts all lanes of a layout."""
         self._engine = engine
+        self.moves.start(engine.jobs)
         for lane in range(spec.link.producers):
             template = replace(spec, lane=lane, partitions=layout.lanes.get(lane, ()))
-            self._lanes[lane] = LaneThread(
-                template, lanes=spec.link.producers, host=self, clock=self._tools.clock
-            )
+            self._lanes[lane] = LaneThread(template, host=self, clock=self._tools.clock)
         self.hold(layout.pause)
         for thread in self._lanes.values():
             thread.start(engine.jobs.thread)
 
     def stop(self, deadline: Deadline) -> None:
         """Stops all lanes; cancels those that do not end before the deadline."""
+        self.moves.stop()
         for lane in self._lanes.values():
             lane.stop()
         late = [lane for lane in self._lanes.values() if not lane.join(deadline.remaining())]
@@ -123,6 +126,7 @@ class LinkLanes:
             link: The link with its new settings.
             gone: Topics that it mirrors no more: only lanes that have one of them start an attempt.
         """
+        self.moves.release(gone)
         for thread in list(self._lanes.values()):
             thread.reconfigure(link)
             thread.release(gone)
@@ -146,7 +150,14 @@ class LinkLanes:
     def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
         """Returns the first messages for an attempt that has just connected."""
         lane = self._lanes.get(attempt.lane)
+        if attempt[1:] in self.running:
+            # not an earlier one, which Spark began again although its job was cancelled
+            self.moves.slots.connected(attempt.lane, self._tools.clock.monotonic())
         return [] if lane is None else lane.greeting(attempt)
+
+    def disconnected(self, attempt: AttemptId, *, parted: bool) -> None:
+        """Records that the newest attempt of a lane is not connected any more; ``parted``: it took its leave."""
+        self.moves.slots.disconnected(attempt.lane, self._tools.clock.monotonic(), parted=parted)
 
     def update(self, attempt: AttemptId, progress: LaneProgress) -> None:
         """Records the progress of an attempt."""
@@ -175,10 +186,15 @@ class LinkLanes:
         jobs = self._tools.engine.result().jobs
         key = (spec.lane, spec.epoch, spec.attempt)
         self.running.add(key)
+        self.moves.slots.begun(spec.lane, self._tools.clock.monotonic())
+        crashed = True
         try:
-            return jobs.run(spec)
+            report = jobs.run(spec)
+            crashed = report.ending.crashed
         finally:
             self.running.discard(key)
+            self.moves.slots.ended(spec.lane, crashed=crashed, now=self._tools.clock.monotonic())
+        return report
 
     def send(self, lane: int, messages: Iterable[Mapping[str, Any]]) -> None:
         """Sends messages to the lane's running attempt, if it is connected."""
@@ -227,6 +243,8 @@ class LinkLanes:
     def rests(self, lane: int, state: str) -> None:
         """Records that no worker runs the lane; ``state`` is the reason."""
         self._progress.set_lane_state(lane, state)
+        if state in {"idle", "paused"}:
+            self.moves.slots.rests(lane)
 
     def committed(self, lane: int) -> bool:
         """Returns True if the lane's current attempt has committed a transaction."""

@@ -45,11 +45,13 @@ class Engine:
         jobs: Runs attempts.
         channel: Connects the driver with attempts.
         warm_up: Ends when the workers of Spark are ready; None if lanes do not wait for them.
+        elastic: True if workers may be lost for good: the lanes that have a slot then mirror for the others.
     """
 
     jobs: LaneJobs | MovingJobs
     channel: LaneChannel
     warm_up: threading.Thread | None = None
+    elastic: bool = False
 
 
 class Copies:

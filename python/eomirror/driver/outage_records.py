@@ -1,5 +1,5 @@
 """
-Records outages of clusters, restarts of lanes, and changes of protocol, target and configuration, for the timeline.
+Records outages, restarts of lanes and lost slots, changes of protocol, target and configuration, for the timeline.
 
 A mirror that runs through an outage writes one record of it, when it is over, with the next renewal of its claim.
 """
@@ -102,7 +102,7 @@ _HIDDEN = "the reason is hidden because it contains a secret"
 
 class LaneRecords:
     """
-    Keeps the restarts of lanes in control up to date, and adds changes of their transaction protocol.  Thread-safe.
+    Keeps the restarts of lanes in control up to date, and adds what else happens to them.  Thread-safe.
 
     Args:
         spec: Spec of the link's lanes; names the link, its clusters and the run.
@@ -145,6 +145,12 @@ class LaneRecords:
                 timestamp=self._clock.wall_ms(),
             )
 
+    def tell(self, kind: str, text: str) -> None:
+        """Adds an event of the lanes to the timeline."""
+        with self._lock:
+            at = max([self._clock.wall_ms(), *(one.at + 1 for one in self._changes)])
+            self._changes.append(PastEvent(at=at, of=kind, topic="", text=text))
+
     def uses(self, attempt: AttemptId, protocol: str) -> None:
         """
         Records a change of the transaction protocol, which follows ``transaction.version`` of the target.
@@ -160,10 +166,8 @@ class LaneRecords:
             self._protocols[attempt.lane] = attempt, protocol
             if before in {"", protocol}:
                 return
-            at = max([self._clock.wall_ms(), *(one.at + 1 for one in self._changes)])
-            text = f"lane {attempt.lane} uses transaction protocol {protocol} instead of {before}"
-            reason = f"transaction.version of {self._link.target} has changed"
-            self._changes.append(PastEvent(at=at, of="protocol", topic="", text=f"{text}: {reason}"))
+        text = f"lane {attempt.lane} uses transaction protocol {protocol} instead of {before}"
+        self.tell("protocol", f"{text}: transaction.version of {self._link.target} has changed")
         where = {"link": self._link.name, "lane": attempt.lane}
         log.info("transaction_protocol_changed", **where, before=before, protocol=protocol)
 

@@ -12,7 +12,7 @@ from eomirror.errors import AuthorizationError, StoppedError, TopicError
 from eomirror.lane.spec import StoppedTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.config import Link
     from eomirror.driver.claim_renewal import LinkRecords
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eomirror.link.assignment import Layout
     from eomirror.link.owner import LinkOwner
     from eomirror.link.standby import Standby
+    from eomirror.records.control import Generation
     from eomirror.topics.discovery import Discovery
     from eomirror.types import SourcePartition
 
@@ -170,6 +171,12 @@ class TakenLink:
             self.known.update(item.source for item in new if item.source.topic == topic)
             new = [item for item in new if item.source.topic != topic]
         return new
+
+    def move(self, lanes: Mapping[SourcePartition, int], givers: Collection[int]) -> Generation:
+        """Moves partitions to other lanes, as `LinkOwner.move`."""
+        if self.owner is None:
+            raise StoppedError(f"link {self._link.name}: stopped")
+        return self.owner.move(lanes, givers)
 
     def check(self) -> None:
         """Raises SupersededError if another mirror has fenced a lane."""

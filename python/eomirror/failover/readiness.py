@@ -18,6 +18,7 @@ from eomirror.failover.group_moves import found_groups
 from eomirror.failover.machine import Verb
 from eomirror.records.promotion import standing_fence
 from eomirror.status.lag import topic_state
+from eomirror.status.model import ADD_SLOTS, slots_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -422,8 +423,11 @@ def _claim(facts: Facts) -> Check:
     if owner is None:
         return Check("claim", Level.OK, "free")
     held = f"held by {owner.host or '?'}, generation {facts.status.generation}"
-    alive = facts.status.state in {"running", "paused"}
-    return Check("claim", Level.OK, held if alive else f"free: no mirror renews it; last {held}")
+    if facts.status.state not in {"running", "paused"}:
+        return Check("claim", Level.OK, f"free: no mirror renews it; last {held}")
+    if line := slots_line(facts.status.lanes.values()):
+        return Check("claim", Level.WARN, f"{held}; {line}", ADD_SLOTS)
+    return Check("claim", Level.OK, held)
 
 
 def _pause(facts: Facts, verb: Verb) -> Check:

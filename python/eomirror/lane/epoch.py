@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eomirror.clock import Clock, Deadline, Term
@@ -92,10 +93,17 @@ class LaneEpoch:
         # a lane that mirrors on after its epoch is stopped by its successor, in this process
         return None if self._extended else self.mailbox.descriptor()
 
-    def stamp(self, identity: ProducerIdentity) -> TransactionStamp:
-        """Returns the stamp of the next transaction."""
+    def stamp(self, identity: ProducerIdentity, moved: int = 0) -> TransactionStamp:
+        """
+        Returns the stamp of the next transaction.
+
+        Args:
+            identity: Its producer.
+            moved: Newest generation that moved a partition to the lane: its positions must be the newest ones.
+        """
         txn, timestamp = self.stats.transactions + 1, self.clock.wall_ms()
-        return TransactionStamp.of(self.spec, identity, txn=txn, timestamp=timestamp)
+        spec = replace(self.spec, generation=max(self.spec.generation, moved))
+        return TransactionStamp.of(spec, identity, txn=txn, timestamp=timestamp)
 
     def report(self, partitions: LanePartitions, plane: Plane, *, force: bool = False) -> None:
         """Reports progress to the driver if that is due."""

@@ -55,6 +55,7 @@ class LanePartitions:
         gaps: Accepted gaps that the next claim records (EO-6).
         stopped: Stopped topics.
         targets: Target topics by source topic.
+        generation: Newest generation that moved a partition to this lane; 0 for none (docs/adr/0030).
     """
 
     def __init__(self, assigned: Iterable[AssignedPartition]) -> None:
@@ -62,6 +63,7 @@ class LanePartitions:
         self.gaps: list[Gap] = []
         self.stopped: dict[str, StoppedTopic] = {}
         self.targets: dict[str, str] = {}
+        self.generation = 0
         self._assigned: dict[SourcePartition, AssignedPartition] = {}
         self.assign(assigned)
 
@@ -75,6 +77,7 @@ class LanePartitions:
         for item in added:
             self._assigned[item.source] = item
             self.targets[item.source.topic] = item.target_topic
+            self.generation = max(self.generation, item.generation)
 
     def new_among(self, told: Iterable[AssignedPartition]) -> tuple[AssignedPartition, ...]:
         """Returns the partitions that the lane does not have; the last one of several for one partition counts."""
@@ -99,7 +102,7 @@ class LanePartitions:
 
         Args:
             known: Valid position of every source partition of the link (EO-3).
-            generation: The lane's.
+            generation: Newest one that the lane knows of.
             topic: The positions topic, for messages.
 
         Raises:

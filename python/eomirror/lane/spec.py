@@ -46,12 +46,14 @@ class AssignedPartition:
         topic_id: Id of the source topic in the driver's scan; the lane stops the topic when it sees another.
         target_topic: Topic on the target; the partition number is the same.
         target_topic_id: Id of the target topic in the driver's scan.
+        generation: Generation that moved it to its lane; 0 if the lane had it from its own generation on.
     """
 
     source: SourcePartition
     topic_id: str
     target_topic: str
     target_topic_id: str
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class LaneSpec:
         source_cluster_id: Id of the source cluster in the driver's scan.
         target_cluster_id: Id of the target cluster in the driver's scan.
         run: Run of the mirror.
-        generation: Lane layout of this attempt; it leaves when it reads a newer one (EO-2).
+        generation: Lane layout of this attempt; it leaves when it reads a newer one of its lane (EO-2).
         epoch: Number of this Spark task of the lane, from 1.
         attempt: Attempt within the epoch, from 1.
         seconds: Duration of the epoch, already spread so that lanes do not act in step.
@@ -123,7 +125,7 @@ class StopReason(enum.StrEnum):
     """
     Reason of the driver to stop a lane between two transactions.
 
-    MOVE: the epoch ends now, and the next begins on another worker.
+    MOVE: the epoch ends now, and the next begins on another worker; the lane keeps its partitions (docs/adr/0023).
     """
 
     SHUTDOWN = "shutdown"

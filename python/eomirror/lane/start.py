@@ -72,6 +72,8 @@ class LaneStart:
         )
         # of any layout of the link
         self._highest_lane = epoch.spec.lane
+        # of any lane
+        self._newest = epoch.spec.generation
         # partitions to start: added by a revision, or between two epochs
         self._added: tuple[AssignedPartition, ...] = ()
 
@@ -87,13 +89,14 @@ class LaneStart:
                 return Event.HANGING_FOUND
         newest = self._state.read_control().generation
         crash_point("lane.control_read")
-        if newest is None or (newest.generation, newest.run) != (spec.generation, spec.run):
-            seen = "none" if newest is None else f"{newest.generation} of run {newest.run}"
+        number = 0 if newest is None else newest.of_lane(spec.lane)
+        if newest is None or (number, newest.run) != (self._mine, spec.run):
+            seen = "none" if newest is None else f"{number} of run {newest.run}"
             self._epoch.outcome = Outcome(
-                Ending.SUPERSEDED, f"control holds generation {seen}, not {spec.generation}"
+                Ending.SUPERSEDED, f"control holds generation {seen}, not {self._mine}"
             )
             return Event.CONTROL_NEWER
-        self._highest_lane = newest.highest_lane
+        self._highest_lane, self._newest = newest.highest_lane, newest.generation
         return Event.CONTROL_OURS
 
     def read_positions(self) -> Event:
@@ -144,12 +147,28 @@ class LaneStart:
     # -- pieces ----------------------------------------------------------------------------------
 
     def _take_positions(self, wanted: Sequence[AssignedPartition]) -> None:
+        positions = self._state.read_positions()
+        if max((one.generation for one in positions.values()), default=0) > self._newest:
+            # partitions may have been moved between other lanes since this lane has read control
+            self._newest = self._newest_of_run()
         self._partitions.take(
             wanted,
-            self._state.read_positions(),
-            generation=self._epoch.spec.generation,
+            positions,
+            generation=self._newest,
             topic=self._names.positions_topic,
         )
+
+    def _newest_of_run(self) -> int:
+        """Returns the newest generation of this run; that of this attempt once its lane is of another one."""
+        spec, newest = self._epoch.spec, self._state.read_control().generation
+        if newest is None or (newest.of_lane(spec.lane), newest.run) != (self._mine, spec.run):
+            return spec.generation
+        return newest.generation
+
+    @property
+    def _mine(self) -> int:
+        # a lane that got partitions while it ran is of the generation that moved them
+        return max(self._epoch.spec.generation, self._partitions.generation)
 
     def _started(self, sources: Sequence[SourcePartition]) -> bool:
         """Fetches sound partitions and stops unsound topics; False if hanging transactions must be resolved first."""

@@ -132,7 +132,7 @@ class LaneTransaction:
     def commit_claim(self) -> Event:
         """Commits the claim of the attempt, and the gaps that it accepts (EO-6)."""
         self.identity = self.plane.begin()
-        stamp = self._epoch.stamp(self.identity)
+        stamp = self._epoch.stamp(self.identity, self._partitions.generation)
         claim = claim_of(stamp, self.plane.serving(), host=socket.gethostname(), pid=os.getpid())
         topics = self._state.state_topics()
         lane_partition = stamp.lane % topics.positions_partitions
@@ -179,7 +179,9 @@ class LaneTransaction:
         topics = (topics & targets.keys()) or {source.topic for source in positions}
         request = TopicIdRequest(topics, targets=targets, plane=self.plane, topics=self._topics)
         # one stamp for all rounds, so that unchanged state records are not sent again
-        stamp = self._written.stamp = self._written.stamp or self._epoch.stamp(self.identity)
+        stamp = self._written.stamp = self._written.stamp or self._epoch.stamp(
+            self.identity, self._partitions.generation
+        )
         speculated = self.plane.speculate()
         if speculated is not None:
             # likely state records travel with the data instead of after it

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from eomirror.types import Assignment, SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.lane.spec import AssignedPartition
     from eomirror.records.control import Generation, Pause, Stopped
 
-__all__ = ["Layout", "assign", "by_lane", "layout_of"]
+__all__ = ["Layout", "assign", "by_lane", "layout_of", "lent"]
 
 
 def assign(
@@ -41,7 +41,7 @@ def assign(
         lanes: Number of lanes.
         partitions: All partitions to mirror.
         backlog: Offsets that each has left to copy: all partitions are assigned again, so that no lane has much more of
-            them than it must.  None to keep what ``previous`` says.
+            them than it must; empty to assign all again by their number.  None to keep what ``previous`` says.
 
     Returns:
         The layout; partitions of ``previous`` that are no longer mirrored are parked.
@@ -78,6 +78,30 @@ def assign(
         load[lane] += 1
         by_topic[item.topic, lane] += 1
     return Assignment(lanes, layout, known - frozenset(layout))
+
+
+def lent(
+    partitions: Mapping[SourcePartition, int], lane: int, to: Collection[int]
+) -> dict[SourcePartition, int]:
+    """
+    Returns the lanes that get the partitions of a lane, the least loaded first.
+
+    Args:
+        partitions: Lane of each partition.
+        lane: The lane that gives its partitions.
+        to: Lanes that can take them; none for no move.
+    """
+    load = {other: 0 for other in to if other != lane}
+    for other in partitions.values():
+        if other in load:
+            load[other] += 1
+    taken: dict[SourcePartition, int] = {}
+    for source in sorted(source for source, number in partitions.items() if number == lane):
+        if not load:
+            break
+        taken[source] = least = min(load, key=lambda number: (load[number], number))
+        load[least] += 1
+    return taken
 
 
 @dataclass(frozen=True, slots=True)

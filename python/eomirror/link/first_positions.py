@@ -267,7 +267,7 @@ class FirstPositions:
             target_batch={} if begin.target_batch is None or copies else begin.target_batch._asdict(),
             **_batch(begin.source_batch),
             batch_committed=begin.committed and begin.source_batch is not None,
-            generation=generation.generation,
+            generation=generation.of_lane(lane),
             lane=lane,
             run=self.run,
             epoch=0,

@@ -14,7 +14,7 @@ from eomirror.recovery.hanging_client import TargetHangingClient
 from eomirror.recovery.resolve_hanging import HangingResolver
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from eomirror.config import Link
     from eomirror.errors import MirrorError
@@ -37,7 +37,13 @@ def target_hanging_client(link: Link, target: ClusterSession) -> TargetHangingCl
 
 
 def end_hanging(
-    link: Link, names: LinkNames, state: LinkState, hanging_client: HangingClient, highest: int
+    link: Link,
+    names: LinkNames,
+    state: LinkState,
+    hanging_client: HangingClient,
+    highest: int,
+    *,
+    only: Collection[int] | None = None,
 ) -> None:
     """
     Ends hanging transactions that hide the owner's records in control and positions.
@@ -47,16 +53,23 @@ def end_hanging(
     Args:
         state: Reads the state topics.
         highest: Highest lane number that any generation ever used.
+        only: The fenced lanes, while others run; None for all lanes.
 
     Raises:
         TransactionFailedError: A transaction stays open after it was ended.
         MirrorError: The target refuses the request, or does not answer.
     """
-    lanes = partial(hanging_client.lanes, highest)
+
+    def lanes() -> Mapping[int, int]:
+        found = hanging_client.lanes(highest)
+        return {producer: lane for producer, lane in found.items() if only is None or lane in only}
+
+    partitions = state.positions_partitions()
+    numbers = range(partitions) if only is None else sorted({lane % partitions for lane in only})
     positions = partial(state.positions, wait_for_open=False, overruled=())
     for _ in range(_TRIES):
         mending = HangingResolver(names, hanging_client)
-        if not mending.find_hanging_state(range(state.positions_partitions()), lanes, positions):
+        if not mending.find_hanging_state(numbers, lanes, positions):
             return
         # The target may fail to write the markers of this end as well.
         log.warning("hanging_transactions_ended", link=link.name, committed=mending.end({}))

@@ -25,7 +25,7 @@ from eomirror.records.names import LinkNames
 from eomirror.records.promotion import encoded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from eomirror.clock import Clock
     from eomirror.config import Link
@@ -195,9 +195,15 @@ class OwnedControl:
                 return
         raise given_up(self._link, self.target_admin, f"write {self.names.control_topic}", TRIES)
 
-    def fence_lanes(self, highest_lane: int) -> None:
-        """Fences every lane id that was ever used, and ends hanging transactions; a later lane fences its own id."""
-        lanes = range(highest_lane + 1)
+    def fence_lanes(self, highest_lane: int, *, only: Collection[int] | None = None) -> None:
+        """
+        Fences lane ids, and ends hanging transactions of these lanes; a later lane fences its own id.
+
+        Args:
+            highest_lane: Highest lane that was ever used.
+            only: Lanes to fence; None for all.
+        """
+        lanes = range(highest_lane + 1) if only is None else sorted(only)
         fence(
             self._target,
             {self.names.transactional_id(lane): self.names.client_id(f"fence-{lane}") for lane in lanes},
@@ -207,4 +213,4 @@ class OwnedControl:
             on_fenced=lambda: crash_point("owner.fenced_some"),
         )
         if self._hanging_client is not None:
-            end_hanging(self._link, self.names, self.state, self._hanging_client, highest_lane)
+            end_hanging(self._link, self.names, self.state, self._hanging_client, highest_lane, only=only)

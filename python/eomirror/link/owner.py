@@ -61,6 +61,7 @@ from eomirror.link.ownership import (
     ClaimDecision,
     check_positions,
     judge_claim,
+    moved,
     next_generation,
     refuse_copying_back,
     refuse_handed_over,
@@ -82,13 +83,13 @@ from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.control import ControlView, HandedOver, Pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.config import Link
     from eomirror.kafka.session import ClusterSession
     from eomirror.lane.spec import AssignedPartition
     from eomirror.link.standby import StoodStill
-    from eomirror.records.control import Claim
+    from eomirror.records.control import Claim, Generation
     from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion, Restoration, Resumption, Reversal
     from eomirror.records.recreation import CopyBack, Recreation
@@ -464,13 +465,16 @@ class LinkOwner:
         if any(item.source in known and item.source not in had for item in partitions):
             positions = self._control.state.positions(wait_for_open=False, overruled=())
             grown = of_grown_topics(partitions, positions, had)
-        # Not under the lock either; only the calling thread changes the generation.
+        # Not under the lock either; only the calling thread adds partitions.
         partitions = self._checks.without_refused(NEW_COPIES, StartFacts(items=partitions, known=known))
         with self._lock:
             fresh = [item for item in partitions if item.source not in had]
             if not fresh:  # published by a call whose answer was lost: no lane has received it
                 return by_lane(before, partitions)
-            after = revised(before, [item.source for item in fresh], now_ms=self._clock.wall_ms())
+            # partitions may have been moved meanwhile
+            after = revised(
+                self._control.layout(), [item.source for item in fresh], now_ms=self._clock.wall_ms()
+            )
             self._control.certain = False
             self._control.guarded(
                 lambda: self._control.publish_layout(
@@ -486,6 +490,40 @@ class LinkOwner:
         """Takes changed settings, of which those in `eomirror.config.changes.LIVE` count."""
         with self._lock:
             self._link = with_live(self._link, given)
+
+    def move(self, lanes: Mapping[SourcePartition, int], givers: Collection[int]) -> Generation:
+        """
+        Moves partitions to other lanes; returns the layout, after which those lanes may receive them.
+
+        It is published before the lanes that had the partitions are fenced: an attempt that starts between the two
+        reads control behind its own InitProducerId, and leaves.  A call that failed is repeated with the same
+        arguments, until it returns (docs/adr/0030).
+
+        Args:
+            lanes: New lane of each partition.
+            givers: Lanes that had them.
+
+        Raises:
+            SupersededError: Another mirror took the link.
+            MirrorError: The target refuses the request.
+        """
+        with self._lock:
+            if self._control.closed:
+                raise StoppedError(f"link {self._link.name}: stopped")
+            after = self._control.layout()
+            if any(after.assignment.partitions.get(source) != lane for source, lane in lanes.items()):
+                after = moved(after, lanes, givers=givers, now_ms=self._clock.wall_ms())
+                self._control.certain = False
+                self._control.guarded(lambda: self._control.publish_layout(after, ()))
+                self._control.generation, self._control.certain = after, True
+            else:
+                # published by a call that could not fence: meanwhile the lanes may be those of another mirror
+                self._control.refuse_superseded()
+            crash_point("owner.move_published")
+        # Not under the lock: a slow coordinator must not delay the claim's renewal.
+        self._control.fence_lanes(after.highest_lane, only=givers)
+        crash_point("owner.move_fenced")
+        return after
 
     def renew(
         self, notes: Sequence[MetadataRecord] = (), *, interval: float = CLAIM_INTERVAL_SECONDS

@@ -30,6 +30,7 @@ from eomirror.clock import utc
 from eomirror.errors import MirrorError, NotReadyError, StateError, SupersededError
 from eomirror.link.assignment import assign
 from eomirror.records.control import ControlView, Generation
+from eomirror.types import Assignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -48,6 +49,7 @@ __all__ = [
     "check_positions",
     "is_complete",
     "judge_claim",
+    "moved",
     "next_generation",
     "refuse_copying_back",
     "refuse_handed_over",
@@ -237,6 +239,9 @@ def next_generation(
         backlog: As of `assign`.
     """
     before = view.generation
+    if backlog is None and before is not None and before.since:
+        # what was moved while a lane had no slot is spread again
+        backlog = {}
     assignment = assign(None if before is None else before.assignment, lanes, partitions, backlog=backlog)
     highest = max(lanes - 1, -1 if before is None else before.highest_lane)
     return Generation(
@@ -271,6 +276,50 @@ def revised(generation: Generation, partitions: Iterable[SourcePartition], *, no
         highest_lane=generation.highest_lane,
         assignment=assignment,
         timestamp=now_ms,
+        since=generation.since,
+    )
+
+
+def moved(
+    generation: Generation, lanes: Mapping[SourcePartition, int], *, givers: Collection[int], now_ms: int
+) -> Generation:
+    """
+    Returns the next generation, in which partitions have other lanes; lanes that are not concerned keep theirs.
+
+    A lane that gives a partition must be fenced behind its publication, a lane that gets one goes on (docs/adr/0030).
+
+    Args:
+        generation: The layout before.
+        lanes: New lane of each partition that moves.
+        givers: Lanes that are fenced behind the publication.
+        now_ms: Wall clock.
+
+    Raises:
+        StateError: A partition or a lane is not known, or a lane that gives would not be fenced: a bug, refused before
+            it is published.  It ends the link: the lanes have given the partitions, and a repetition would fail too.
+    """
+    before = generation.assignment
+    for source, lane in lanes.items():
+        had = before.partitions.get(source)
+        if had is None or not 0 <= lane < before.lanes or (had != lane and had not in givers):
+            raise StateError(
+                f"EO-2: {source} of lane {had} cannot move to lane {lane}: the layout has {before.lanes} lanes, and "
+                f"{sorted(givers)} would be fenced",
+                fix="report this; restarting is safe",
+            )
+    changed = {source: lane for source, lane in lanes.items() if before.partitions[source] != lane}
+    concerned = {*changed.values(), *(before.partitions[source] for source in changed)}
+    number = generation.generation + 1
+    return Generation(
+        generation=number,
+        revision=generation.revision,
+        run=generation.run,
+        highest_lane=generation.highest_lane,
+        assignment=Assignment(before.lanes, {**before.partitions, **changed}, before.parked),
+        timestamp=now_ms,
+        since=tuple(
+            number if lane in concerned else generation.of_lane(lane) for lane in range(before.lanes)
+        ),
     )
 
 

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 from eomirror.failover.machine import Verb
 from eomirror.failover.readiness import Facts, assess, rough
+from eomirror.status.model import ADD_SLOTS, slots_line, waits_for_slot
 from eomirror.status.retention import retention_risk
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from eomirror.status.live import LinkView
-    from eomirror.status.model import LinkStatus
+    from eomirror.status.model import LaneStatus, LinkStatus
 
 __all__ = ["NOT_MIRRORING", "NO_ACTION", "VERDICTS", "Verdict", "Window"]
 
@@ -131,23 +134,25 @@ class Window:
             return "unknown", *_unknown(view)
         if not any(not item.parked for item in status.partitions):
             return "ok", "it mirrors no topic yet", ""
-        return self._trend(view)
+        word, text, fix = self._trend(view)
+        if line := slots_line(_all_lanes(view)):
+            return word, f"{text}; {line}", fix or ADD_SLOTS
+        return word, text, fix
 
     def _waiting_lanes(self, view: LinkView, now: float) -> tuple[str, str, str] | None:
         """Returns the verdict on lanes that Spark has not begun; None if it has begun all, or is about to."""
-        waiting, every = _unbegun(view)
+        waiting, every, told = _unbegun(view)
         self._unbegun = {lane: self._unbegun.get(lane, now) for lane in waiting}
         if not waiting:
             return None
         if len(waiting) == every:
             return "starting", f"it waits for Spark to begin {_lanes(waiting)}", ""
         longest = max(now - since for since in self._unbegun.values())
-        if longest < _SLOT_SECONDS:
+        if longest < _SLOT_SECONDS and not told:
             return None
-        verb = "waits" if len(waiting) == 1 else "wait"
-        given = f"Spark gives {every - len(waiting)} of {every}"
-        text = f"{_lanes(waiting)} {verb} for a slot since {longest:.0f} s: {given}"
-        return "stalled", text, "add workers or cores to Spark, or take lanes away: `lanes`"
+        lent = sum(lane.lent for lane in _all_lanes(view))
+        text = f"{waits_for_slot(waiting, every - len(waiting) - lent, every)} since {longest:.0f} s"
+        return "stalled", text, ADD_SLOTS
 
     def _add(self, view: LinkView, now: float) -> None:
         status = view.status
@@ -271,18 +276,25 @@ def _since_ms(view: LinkView, word: str, wall_ms: int | None) -> int | None:
     return None
 
 
-def _unbegun(view: LinkView) -> tuple[list[int], int]:
-    """Returns the lanes that Spark has not begun in the owner's run, and the number of all lanes."""
+def _all_lanes(view: LinkView) -> Sequence[LaneStatus]:
+    return tuple(view.status.lanes.values()) if view.live is None else view.live.lanes
+
+
+def _unbegun(view: LinkView) -> tuple[list[int], int, bool]:
+    """Returns the lanes that Spark has not begun in the owner's run, the number of all, and if the driver is sure."""
     if view.live is not None:
         lanes = view.live.lanes
-        begun = [
-            lane.state != "starting" or bool(lane.serving.plane or lane.silent_seconds) for lane in lanes
+        told = [lane.lane for lane in lanes if lane.state == "queued"]
+        new = [
+            lane.lane
+            for lane in lanes
+            if lane.state == "starting" and not (lane.serving.plane or lane.silent_seconds)
         ]
-        return [lane.lane for lane, has in zip(lanes, begun, strict=True) if not has], len(lanes)
+        return sorted([*told, *new]), len(lanes), bool(told)
     run = None if view.status.owner is None else view.status.owner.run
     claimed = view.status.lanes
     waiting = [number for number, lane in claimed.items() if run and (lane.run or run) != run]
-    return sorted(waiting), len(claimed)
+    return sorted(waiting), len(claimed), False
 
 
 def _lanes(numbers: list[int]) -> str:
@@ -327,7 +339,7 @@ def _silent(view: LinkView) -> tuple[str, str] | None:
     if silent[0].silent_seconds >= _SLOT_SECONDS:
         # Spark begins a task that was lost with its executor again, and tells the driver nothing while it cannot
         text += f": {len(lanes) - len(silent)} of {len(lanes)} lanes run"
-        fix += "; if it was killed on a Spark cluster, its lane waits for a slot: add workers or cores, or set `lanes`"
+        fix += f"; if it was killed on a Spark cluster, its lane waits for a slot: {ADD_SLOTS}"
     return text, fix
 
 

@@ -85,6 +85,8 @@ class Generation(SingleRecord):
         highest_lane: Highest lane number that any generation has used: transactional ids up to it must be fenced.
         assignment: Assignment of partitions to lanes.
         timestamp: Milliseconds since the epoch.
+        since: Generation in which each lane's partitions were last moved, from lane 0 on; empty if all lanes began
+            with this generation (docs/adr/0030).
     """
 
     generation: int
@@ -93,6 +95,11 @@ class Generation(SingleRecord):
     highest_lane: int
     assignment: Assignment
     timestamp: int
+    since: tuple[int, ...] = ()
+
+    def of_lane(self, lane: int) -> int:
+        """Returns the generation in which attempts of a lane run."""
+        return self.since[lane] if lane < len(self.since) else self.generation
 
     def body(self) -> dict[str, Any]:
         """Returns the fields of the value in their JSON form: the assignment is in three of them."""
@@ -105,6 +112,7 @@ class Generation(SingleRecord):
             "assignment": [_by_topic(self.assignment.of(lane)) for lane in range(self.assignment.lanes)],
             "parked": _by_topic(sorted(self.assignment.parked)),
             "timestamp": self.timestamp,
+            **({"since": list(self.since)} if self.since else {}),
         }
 
     @classmethod
@@ -116,11 +124,14 @@ class Generation(SingleRecord):
             read_field(body, "assignment", _lanes),
             read_field(body, "parked", lambda topics: frozenset(_partitions(topics))),
         )
-        return cls(run=read_field(body, "run", str), assignment=assignment, **numbers)
+        since = read_field(body, "since", lambda given: tuple(map(whole, given))) if "since" in body else ()
+        return cls(run=read_field(body, "run", str), assignment=assignment, since=since, **numbers)
 
     def sentence(self) -> str:
         """Returns the text of the record in the timeline."""
         text = f"generation {self.generation}, {self.assignment.lanes} lanes, run {self.run}"
+        if self.since:
+            text += ", after partitions were moved between lanes"
         return text + (f", revision {self.revision} adds partitions" if self.revision else "")
 
 

@@ -330,9 +330,11 @@ def _lanes(link: Judged, wall_ms: int) -> Section | None:
     for number, lane in sorted(link.status.lanes.items()):
         again = restarts.get(number)
         told: list[Markup | str] = [lane.delayed or lane.serving.reason]
+        if lane.lent or lane.state == "queued":
+            told.append("it waits for a slot" + (": its partitions are lent" if lane.lent else ""))
         if again is not None:
             told.append(html("last: {}, {}", again.reason, age(again.timestamp, wall_ms)))
-        troubled += again is not None or bool(lane.delayed)
+        troubled += len(told) > 1 or bool(lane.delayed)
         rows.append((
             number,
             _worker(lane, wall_ms),

@@ -54,6 +54,10 @@ _CONVENIENT = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.eomirror.channel.port": "0",
+    # a standalone master may tell why an executor is gone, which nothing here asks; until then lanes are sent to it
+    "spark.standalone.executorRemoveDelayOnDisconnection": "0s",
+    # an executor only waits for its Python worker: its JVM starts with less CPU, which the others need at that time
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 _ONLY_LOCAL = {
     "spark.driver.memory": "512m",

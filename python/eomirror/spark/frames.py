@@ -233,7 +233,8 @@ def encode_added(partitions: Sequence[AssignedPartition]) -> list[dict[str, Any]
         {
             "type": "added",
             "partitions": [
-                [*item.source, item.topic_id, item.target_topic, item.target_topic_id] for item in chunk
+                [*item.source, item.topic_id, item.target_topic, item.target_topic_id, item.generation]
+                for item in chunk
             ],
         }
         for chunk in _chunks(partitions)
@@ -250,9 +251,13 @@ def decode_added(message: Mapping[str, Any]) -> tuple[AssignedPartition, ...]:
     try:
         return tuple(
             AssignedPartition(
-                SourcePartition(str(topic), int(partition)), str(topic_id), str(target), str(target_id)
+                SourcePartition(str(topic), int(partition)),
+                str(topic_id),
+                str(target),
+                str(target_id),
+                int(generation),
             )
-            for topic, partition, topic_id, target, target_id in message["partitions"]
+            for topic, partition, topic_id, target, target_id, generation in message["partitions"]
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FrameError(f"not an added message: {error}") from error

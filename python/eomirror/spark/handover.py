@@ -22,8 +22,9 @@ closed after `PARKED_SECONDS`.
 Why that is safe
 ----------------
 The successor uses the same producer.  If another producer has taken the lane's transactional.id in between, the first
-commit, the claim, is fenced, and the successor ends like any fenced attempt (EO-2).  A new generation fences all lanes,
-so it cannot be missed either.  A parked lane knows its positions because it committed them, as within an epoch.
+commit, the claim, is fenced, and the successor ends like any fenced attempt (EO-2).  A new generation fences every lane
+that loses a partition by it, so it cannot be missed either.  A parked lane knows its positions because it committed
+them, as within an epoch.
 
 A lane that mirrors on is an attempt that overlaps with another one: a successor on another worker fences it by
 InitProducerId before it reads positions, and the lane's transaction is aborted or its positions are read.  It never

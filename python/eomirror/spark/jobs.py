@@ -112,6 +112,17 @@ class LaneJobs:
         thread.start()
         return thread
 
+    def await_slot(self, link: str, lane: int) -> bool:
+        """Waits until Spark has begun a small job in the place of a lane; False if that failed or was cancelled."""
+        try:
+            self._context.setLocalProperty("spark.scheduler.pool", f"eomirror/{link}/lane-{lane}")
+            self._context.setJobGroup(_group(link, lane), f"eomirror {link}: lane {lane} waits for a slot")
+            self._one_row().mapPartitions(WarmUpTask()).collect()
+        except Exception as error:  # noqa: BLE001  cancelled, or the context has stopped
+            log.debug("slot_not_found", link=link, lane=lane, error=str(error))
+            return False
+        return True
+
     @property
     def alive(self) -> bool:
         """True if the Spark context runs."""

@@ -251,6 +251,10 @@ class MovingJobs:
             with self._lock:
                 self._here.discard(attempt)
 
+    def await_slot(self, link: str, lane: int) -> bool:
+        """Returns True once Spark has a slot for a lane; workers of this machine have one."""
+        return self._spark is None or self._spark.await_slot(link, lane)
+
     def cancel(self, link: str, lane: int) -> None:
         """Cancels an attempt as the last resort; never raises."""
         self._workers.cancel(link, lane)

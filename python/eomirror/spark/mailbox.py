@@ -188,6 +188,9 @@ class ChannelMailbox:
                 self._clock.sleep(0.005)
         line, self._line = self._line, None
         if line is not None:
+            if not self._unsent:
+                with contextlib.suppress(OSError):
+                    line.send(self._codec.encode({"type": "bye"}))
             _part(line, seconds)
 
     # -- inside ----------------------------------------------------------------------------------

@@ -247,6 +247,11 @@ def link_status(
     # what a released link wrote in its last seconds is no rate any more
     rates = {} if liveness.state == "stopped" else _rates(history, owner_ms)
     generation = control.generation
+    # only a lane that lost its slot gives all that it has; one that never had any has no claim
+    lent = {lane for lane in range(len(generation.since)) if not generation.assignment.of(lane)}
+    if liveness.state != "running":
+        # no lane runs, and the next run spreads all partitions again
+        lent.clear()
     shown = {
         source: _partition(
             position,
@@ -302,9 +307,12 @@ def link_status(
                 pid=attempt.pid,
                 since=attempt.timestamp,
                 serving=Serving(attempt.plane, attempt.plane_reason, protocol=attempt.transaction_protocol),
+                lent=attempt.lane in lent,
             )
             for attempt in sorted(attempts, key=lambda attempt: attempt.lane)
+            # a lane that got partitions goes on with the claim that it has
             if attempt.generation == generation.generation
+            or (generation.since and attempt.run == generation.run)
         },
         lag_records=_all_known([item.lag_records for item in mirrored], sum),
         lag_seconds=_all_known(

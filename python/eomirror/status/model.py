@@ -28,13 +28,14 @@ from eomirror.records.reports import (
 from eomirror.status.work import Counters, LaneWork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from eomirror.lane.spec import LaneProgress
     from eomirror.link.copy_ends import ForeignTail
     from eomirror.records.events import LinkEvent
 
 __all__ = [
+    "ADD_SLOTS",
     "MOST_GROUPS",
     "GroupStatus",
     "GroupsStatus",
@@ -50,6 +51,8 @@ __all__ = [
     "VerificationStatus",
     "as_json",
     "rule_counts",
+    "slots_line",
+    "waits_for_slot",
 ]
 
 #: Groups that a status lists by name.
@@ -187,6 +190,7 @@ class LaneStatus:
         work: Its transactions, with histograms.
         silent_seconds: Time since the last report of an attempt that has stopped reporting, such as one whose process
             stands still; 0 while it reports, and before its first report.
+        lent: True if it has no slot on Spark, and other lanes mirror its partitions.
     """
 
     lane: int
@@ -206,11 +210,37 @@ class LaneStatus:
     endings: Mapping[str, int] = field(default_factory=dict)
     work: LaneWork = field(default_factory=LaneWork)
     silent_seconds: float = 0.0
+    lent: bool = False
 
     @property
     def delayed(self) -> str | None:
         """Source partitions that it has not been able to read for some time, with the reason; None if unknown."""
         return None if self.state is None else self.serving.delayed
+
+
+#: What to do about lanes without a slot.
+ADD_SLOTS = "add workers or cores to Spark, or take lanes away: `lanes`"
+
+
+def waits_for_slot(lanes: Collection[int], given: int, wanted: int) -> str:
+    """Returns the sentence on lanes that Spark does not begin, with the slots that it gives and should give."""
+    many = len(lanes) > 1
+    numbers = ", ".join(map(str, sorted(lanes)))
+    return f"lane{'s' if many else ''} {numbers} wait{'' if many else 's'} for a slot: Spark gives {given} of {wanted}"
+
+
+def slots_line(lanes: Collection[LaneStatus]) -> str:
+    """Returns one line on lanes that wait for a slot, and whether others mirror for them; empty if none waits."""
+    lent = [lane.lane for lane in lanes if lane.lent]
+    waiting = [lane.lane for lane in lanes if lane.state == "queued"]
+    given = len(lanes) - len(lent) - len(waiting)
+    parts = [waits_for_slot(waiting, given, len(lanes))] if waiting else []
+    if lent:
+        whose = "its" if len(lent) == 1 else "their"
+        parts.append(
+            f"{waits_for_slot(lent, given, len(lanes))}; {whose} partitions are lent to the lanes that run"
+        )
+    return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

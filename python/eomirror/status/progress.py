@@ -55,7 +55,7 @@ _MOST_PARTITIONS = 3
 _NO_WORK = TopicWork()
 
 # states of a lane that needs no worker because it has no work: its last report stays true
-_AT_REST = frozenset({"idle", "ended"})
+_AT_REST = frozenset({"idle", "ended", "lent"})
 
 
 class LinkPhase:
@@ -186,6 +186,9 @@ class Progress:
         present = lane.mirrors(progress.epoch, attempt)
         for item in progress.partitions:
             source = SourcePartition(item.topic, item.partition)
+            if self._lane_of.get(source, progress.lane) != progress.lane:
+                # it has moved to another lane, which knows better
+                continue
             _forget_drawn(self._topics.get(item.topic))
             known = self._positions.get(source)
             if present or (progress.epoch, attempt) >= lane.attempt_id:
@@ -595,4 +598,5 @@ class _Lane:
             report=None if without else self.report,
             endings=dict(self.endings),
             work=work,
+            lent=self.state == "lent",
         )

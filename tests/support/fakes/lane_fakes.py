@@ -285,6 +285,7 @@ class FakeState:
     positions: dict[SourcePartition, Position]
     run: str = "new"
     generation: int = 2
+    since: tuple[int, ...] = ()
 
     def read_control(self) -> ControlView:
         layout = Assignment(1, dict.fromkeys(self.positions, 0))
@@ -296,6 +297,7 @@ class FakeState:
                 highest_lane=0,
                 assignment=layout,
                 timestamp=0,
+                since=self.since,
             )
         )
 

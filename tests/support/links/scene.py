@@ -115,7 +115,13 @@ class Scene:
     # -- mirrors -----------------------------------------------------------------------------------
 
     def settings(
-        self, *, lanes: int = 2, link: dict[str, Any] | None = None, proxied: bool = True, **properties: str
+        self,
+        *,
+        lanes: int = 2,
+        link: dict[str, Any] | None = None,
+        spark: dict[str, str] | None = None,
+        proxied: bool = True,
+        **properties: str,
     ) -> dict[str, Any]:
         """A configuration; ``properties`` go to both clusters' clients, with ``_`` for each dot."""
         settings = {key.replace("_", "."): value for key, value in properties.items()}
@@ -136,6 +142,7 @@ class Scene:
                 }
             ],
             "defaults": {"plane": plane_under_test()},
+            **({"spark": spark} if spark else {}),
         }
 
     def in_thread(self, **settings: Any) -> ThreadMirror:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from eomirror.clock import SYSTEM_CLOCK, Deadline
 from eomirror.driver import background as module
 from eomirror.driver.background import Background
 from eomirror.errors import AuthorizationError, SupersededError, UnreachableError
@@ -105,3 +106,21 @@ def test_what_a_helper_works_with_is_made_again(monkeypatch: pytest.MonkeyPatch)
 
     ended = SimpleNamespace(is_set=lambda: True)
     assert background.obtained("event", raising(UnreachableError("away")), until=ended) is None  # type: ignore[arg-type]  as much of it as is asked
+
+
+def test_what_is_repeated_goes_on_after_a_failure_until_the_link_ends() -> None:
+    """The first time at once, not after the pause."""
+    over, rounds = threading.Event(), threading.Semaphore(0)
+    background = Background(Link(), over)
+
+    def action() -> None:
+        rounds.release()
+        raise UnreachableError("away")
+
+    background.repeat("event", action, 600.0, "once")
+    assert rounds.acquire(timeout=10)
+    background.repeat("event", action, 0.01, "again")
+    assert all(rounds.acquire(timeout=10) for _ in range(3))
+    over.set()
+    background.join(Deadline(10.0, SYSTEM_CLOCK))
+    assert not any(thread.is_alive() for thread in background._threads)

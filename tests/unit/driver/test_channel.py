@@ -92,12 +92,14 @@ class Driver:
         self.heard: list[tuple[AttemptId, LaneProgress]] = []
         self.hellos: list[AttemptId] = []
         self.greeting: list[dict[str, Any]] = []
+        self.goodbyes: list[tuple[AttemptId, bool]] = []
         self.channel = LaneChannel(
             "127.0.0.1",
             0,
             token=self.token,
             on_hello=self._hello,
             on_progress=lambda *said: self.heard.append(said),
+            on_goodbye=lambda *said: self.goodbyes.append(said),
         )
 
     def _hello(self, attempt: AttemptId) -> list[dict[str, Any]]:
@@ -337,6 +339,16 @@ def test_an_epoch_that_goes_on_keeps_its_line(driver: Driver) -> None:
     assert not driver.channel.wait_disconnected("a->b", 3, 0.05)
     old.close()
     assert driver.channel.wait_disconnected("a->b", 3, 10)
+
+
+def test_a_lane_that_is_killed_does_not_take_its_leave(driver: Driver) -> None:
+    """The driver begins it elsewhere at once; one that ends in order has a result on the way."""
+    killed = driver.connect(attempt=1)
+    assert killed._line is not None
+    killed._line.close()
+    until(lambda: driver.goodbyes == [(AttemptId("a->b", 3, 1, 1), False)])
+    driver.connect(attempt=2).close()
+    until(lambda: driver.goodbyes[1:] == [(AttemptId("a->b", 3, 1, 2), True)])
 
 
 def test_a_channel_that_closes_hangs_up_on_everybody(driver: Driver) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -100,7 +101,7 @@ def lane(host: Host) -> Iterator[LaneThread]:
         seconds=300.0,
         partitions=(assigned("good", 1), assigned("bad", 1)),
     )
-    made = LaneThread(spec, lanes=2, host=host, clock=SYSTEM_CLOCK)
+    made = LaneThread(spec, host=host, clock=SYSTEM_CLOCK)
     made.start(start)
     yield made
     made.stop()
@@ -292,3 +293,67 @@ def test_settings_that_no_lane_reads_begin_no_attempt(lane: LaneThread, host: Ho
     host.endings.put(Ending.EPOCH)
     second = host.begun.get(timeout=_SECONDS)
     assert (second.link.topics, second.link.lanes) == (("x", "y"), first.link.lanes)
+
+
+def test_a_lane_that_gives_partitions_runs_again_only_when_they_are_moved(
+    lane: LaneThread, host: Host
+) -> None:
+    """EO-2: between publication and fence no attempt begins; the next one is of the new generation."""
+    first = host.begun.get(timeout=_SECONDS)
+    taken = lane.take({SourcePartition("bad", 1)})
+    assert [item.source.topic for item in taken] == ["bad"]
+    assert host.told.get(timeout=_SECONDS) == {
+        "lane": 1,
+        "type": "stop",
+        "reason": "reconfigure",
+        "to": "all",
+    }
+    assert not lane.wait_at_rest(0.0)
+    host.endings.put(Ending.STOPPED)
+    assert lane.wait_at_rest(_SECONDS)
+    with pytest.raises(queue.Empty):
+        host.begun.get(timeout=0.2)
+
+    lane.moved(2, ())
+
+    second = host.begun.get(timeout=_SECONDS)
+    assert [item.source.topic for item in second.partitions] == ["good"]
+    assert (first.generation, second.generation) == (1, 2)
+
+
+def test_an_attempt_that_connects_while_its_partitions_move_leaves(lane: LaneThread, host: Host) -> None:
+    """It was submitted with what the lane has given away since."""
+    first = host.begun.get(timeout=_SECONDS)
+    attempt = AttemptId(first.link.name, first.lane, first.epoch, first.attempt)
+    assert lane.greeting(attempt) == []
+    lane.take({SourcePartition("bad", 1)})
+    assert [one["type"] for one in lane.greeting(attempt)] == ["stop"]
+    lane.moved(2, ())
+    assert [one["type"] for one in lane.greeting(attempt)] == ["stop"]
+
+
+def test_a_lane_that_gets_partitions_goes_on(lane: LaneThread, host: Host) -> None:
+    """The running attempt is told of them, with the generation that moved them."""
+    host.begun.get(timeout=_SECONDS)
+    lane.moved(2, [replace(assigned("more", 0), generation=2)])
+    told = host.told.get(timeout=_SECONDS)
+    assert (told["type"], told["partitions"]) == ("added", [["more", 0, "id-s", "more", "id-t", 2]])
+    host.endings.put(Ending.REBUILD)
+    again = host.begun.get(timeout=_SECONDS)
+    assert again.generation == 2
+    assert [item.source.topic for item in again.partitions] == ["good", "bad", "more"]
+
+
+def test_a_lane_without_a_slot_waits_for_partitions(lane: LaneThread, host: Host) -> None:
+    """It gave all that it had, and its next attempt begins when they return."""
+    host.begun.get(timeout=_SECONDS)
+    taken = lane.take(lane.partitions)
+    host.endings.put(Ending.CANCELLED)
+    assert lane.wait_at_rest(_SECONDS)
+    lane.moved(2, (), lent=True)
+    assert lane.partitions == []
+    with pytest.raises(queue.Empty):
+        host.begun.get(timeout=0.5)
+    lane.moved(3, [replace(item, generation=3) for item in taken])
+    again = host.begun.get(timeout=_SECONDS)
+    assert (again.generation, len(again.partitions)) == (3, 2)

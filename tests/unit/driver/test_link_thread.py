@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from eomirror.clock import SYSTEM_CLOCK
+from eomirror.driver.channel import AttemptId
+from eomirror.driver.link import LinkThread
 from eomirror.driver.link_lanes import LinkLanes
+from eomirror.types import SourcePartition
 
 
 def lanes(*, silent: bool) -> LinkLanes:
     """Those of a link whose channel falls silent in time, or does not."""
-    unused: Any = SimpleNamespace(patient=True, clock=SYSTEM_CLOCK)
+    unused: Any = SimpleNamespace(patient=True, clock=SYSTEM_CLOCK, set_lane_state=lambda *_: None)
     made = LinkLanes("a->b", unused, unused, unused, check_owner=lambda: None, fail=lambda *_: None)
     channel: Any = SimpleNamespace(wait_disconnected=lambda *_: silent)
     made._engine = SimpleNamespace(channel=channel)  # type: ignore[assignment]
@@ -28,3 +31,44 @@ def test_a_lane_that_does_not_rest_is_told_like_one_that_is_cut_off(*, silent: b
     made.wait_disconnected(0)
 
     assert made.aborted is not silent
+
+
+def test_an_attempt_that_was_cancelled_gives_its_lane_no_slot() -> None:
+    """Spark began it nevertheless, and it is told to leave; the lane waits on."""
+    made = lanes(silent=True)
+    made.running.add((0, 1, 2))
+
+    made.greeting(AttemptId("a->b", 0, 1, 1))
+    assert made.moves.slots.running() == []
+
+    made.greeting(AttemptId("a->b", 0, 1, 2))
+    assert made.moves.slots.running() == [0]
+
+
+def test_a_lane_whose_topics_are_paused_does_not_wait_for_a_slot() -> None:
+    made = lanes(silent=True)
+    slots = made.moves.slots
+    slots.begun(0, 0.0)
+    slots.begun(1, 0.0)
+    slots.connected(1, 0.0)
+    assert slots.due(1_000.0) == 0
+    made.rests(0, "waiting")
+    assert slots.due(1_000.0) == 0
+    made.rests(0, "paused")
+    assert slots.due(1_000.0) is None
+
+
+def test_offsets_of_groups_are_sent_to_the_lane_that_got_the_partition() -> None:
+    """It remembers nothing of them, as one that was started again; and the run tells the new generation."""
+    source = SourcePartition("orders", 0)
+    moved: list[Any] = [(3, {source}), None]
+    told: list[Any] = []
+    link: Any = SimpleNamespace(
+        generation=2,
+        lanes=SimpleNamespace(moves=SimpleNamespace(look=lambda publish: publish() and moved.pop(0))),
+        _taken=SimpleNamespace(move=lambda: True),
+        group_thread=SimpleNamespace(lane_restarted=told.append),
+    )
+    for _ in range(2):
+        LinkThread._look_at_slots(link)
+    assert (link.generation, told) == (3, [{source}])

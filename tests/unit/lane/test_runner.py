@@ -386,6 +386,37 @@ def test_added_partitions_are_taken_up_without_leaving() -> None:
     assert rig.plane.calls.count("open") == 1
 
 
+def test_positions_of_a_lane_that_got_partitions_are_the_newest() -> None:
+    """EO-3: another lane wrote the last position of what was moved, in an older generation."""
+    rig = Rig()
+    rig.state.positions[PAYMENTS] = position(PAYMENTS, 0, generation=2)
+    rig.state.generation = 3
+    rig.state.since = (2,)
+    rig.plane.fetches = [{PAYMENTS: 2}]
+    rig.mailbox.additions = [
+        (AssignedPartition(PAYMENTS, "id-payments", "east.payments", "id-east.payments", 3),)
+    ]
+
+    report = rig.run()
+
+    assert report.ending is Ending.STOPPED
+    said = [each["generation"] for each in rig.positions(-1)]
+    assert said
+    assert set(said) == {3}
+
+
+@pytest.mark.parametrize(("since", "ending"), [((2,), Ending.STOPPED), ((3,), Ending.SUPERSEDED)])
+def test_a_lane_leaves_only_if_its_own_partitions_were_moved(since: tuple[int, ...], ending: Ending) -> None:
+    """EO-2: a move between other lanes is a newer generation that does not concern it, with positions of its own."""
+    rig = Rig()
+    rig.state.generation, rig.state.since = 3, since
+    rig.state.positions[SourcePartition("elsewhere", 0)] = position(
+        SourcePartition("elsewhere", 0), 5, generation=3
+    )
+
+    assert rig.run().ending is ending
+
+
 def test_a_partition_without_a_position_is_refused() -> None:
     """A position that control promises and the topic does not hold is never replaced by 0."""
     rig = Rig(spec(ORDERS, PAYMENTS))

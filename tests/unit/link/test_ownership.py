@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eomirror.errors import NotReadyError, StateError, SupersededError
+from eomirror.link.assignment import lent
 from eomirror.link.ownership import (
     AfterFencing,
     ClaimDecision,
@@ -15,6 +16,7 @@ from eomirror.link.ownership import (
     check_positions,
     is_complete,
     judge_claim,
+    moved,
     next_generation,
     refuse_handed_over,
     revised,
@@ -345,3 +347,49 @@ def test_a_link_that_was_handed_over_is_refused_with_when_where_and_what_to_do()
         refuse_handed_over("a->b", ControlView(handed_over=told))
 
     assert "eomirror adopt" in refused.value.fix
+
+
+def test_a_move_concerns_only_the_lanes_that_give_or_get() -> None:
+    """EO-2: the lane that keeps what it has stays in its generation, and nothing is added or lost."""
+    layout = Assignment(3, {ORDERS: 0, PAYMENTS: 1, LATER: 2})
+    before = Generation(generation=7, revision=3, run="ours", highest_lane=4, assignment=layout, timestamp=0)
+
+    after = moved(before, {LATER: 0}, givers=[2], now_ms=5)
+
+    assert (after.generation, after.revision, after.run, after.highest_lane) == (8, 3, "ours", 4)
+    assert after.assignment.partitions == {ORDERS: 0, PAYMENTS: 1, LATER: 0}
+    assert [after.of_lane(lane) for lane in range(3)] == [8, 7, 8]
+    back = moved(after, {LATER: 2, ORDERS: 0}, givers=[0], now_ms=6)
+    assert back.assignment == layout
+    assert [back.of_lane(lane) for lane in range(3)] == [9, 7, 9]
+    # a partition that comes later does not change what a lane's attempts run in
+    assert revised(back, [SourcePartition("new", 0)], now_ms=7).since == back.since
+
+
+def test_a_move_of_what_is_not_there_is_refused() -> None:
+    """A bug, found before it is published; the link ends, as its partitions would stand for ever."""
+    before = generation()
+    for lanes, givers in (({LATER: 0}, [0, 1]), ({ORDERS: 2}, [0, 1]), ({ORDERS: 0}, [0])):
+        with pytest.raises(StateError, match="EO-2"):
+            moved(before, lanes, givers=givers, now_ms=5)
+
+
+def test_the_next_generation_spreads_what_was_moved() -> None:
+    """A lane that had no slot in the last run gets partitions again."""
+    layout = Assignment(2, {ORDERS: 0, PAYMENTS: 1})
+    before = Generation(generation=7, revision=0, run="r", highest_lane=1, assignment=layout, timestamp=0)
+    lost = moved(before, {PAYMENTS: 0}, givers=[1], now_ms=1)
+
+    after = next_generation(ControlView(lost), run="s", lanes=2, partitions=[ORDERS, PAYMENTS], now_ms=2)
+
+    assert sorted(after.assignment.partitions.values()) == [0, 1]
+    assert (after.generation, after.since) == (9, ())
+
+
+@pytest.mark.parametrize(
+    ("to", "then"),
+    [((), {}), ((1,), {ORDERS: 1, PAYMENTS: 1}), ((0, 1, 2), {ORDERS: 1, PAYMENTS: 2})],
+)
+def test_partitions_go_to_the_lanes_with_the_fewest(to: tuple[int, ...], then: dict[Any, int]) -> None:
+    """A lane that has no slot gives all it has, never to the lane that gives."""
+    assert lent({ORDERS: 0, PAYMENTS: 0}, 0, to) == then

@@ -215,7 +215,29 @@ def test_a_lane_without_a_slot_is_stalled() -> None:
     link = replace(view(7, 7), live=LinkSnapshot(link="a->b", state="running", lanes=lanes))
     assert judged((0, link), (10, link)).word == "ok"
     found = judged((0, link), (66, link))
-    assert (found.word, found.text) == ("stalled", "lane 2 waits for a slot since 66 s: Spark gives 1 of 2")
+    assert (found.word, found.text) == ("stalled", "lane 2 waits for a slot: Spark gives 1 of 2 since 66 s")
+    assert found.fix
+
+
+def test_a_lane_that_waits_is_told_by_its_driver_and_lends_its_partitions() -> None:
+    """The driver is sure sooner; once other lanes mirror for it, the link keeps up, and still lacks a slot."""
+
+    def with_state(state: str) -> LinkView:
+        lanes = (
+            LaneStatus(lane=0, state="open", serving=Serving("native")),
+            LaneStatus(lane=2, state=state, serving=Serving("native"), lent=state == "lent"),
+        )
+        return replace(view(7, 7), live=LinkSnapshot(link="a->b", state="running", lanes=lanes))
+
+    # a backoff after a crash, as on any master
+    assert judged((0, with_state("waiting"))).text == "caught up"
+    found = judged((0, with_state("queued")))
+    assert (found.word, found.text) == ("stalled", "lane 2 waits for a slot: Spark gives 1 of 2 since 0 s")
+    found = judged((0, with_state("queued")), (4, with_state("lent")))
+    assert (found.word, found.text) == (
+        "ok",
+        "caught up; lane 2 waits for a slot: Spark gives 1 of 2; its partitions are lent to the lanes that run",
+    )
     assert found.fix
 
 

@@ -101,6 +101,16 @@ GOLDEN: list[tuple[Any, bytes, bytes, str | None]] = [
         "generation 1, 1 lanes, run r",
     ),
     (
+        Generation(
+            generation=9, revision=0, run="r", highest_lane=1, assignment=Assignment(2, {A0: 0}), timestamp=5,
+            since=(9, 8),
+        ),
+        b'{"kind":"generation"}',
+        (b'{"v":1,"generation":9,"revision":0,"run":"r","lanes":2,"highest_lane":1,"assignment":[{"a":[0]},{}'
+        b'],"parked":{},"timestamp":5,"since":[9,8]}'),
+        "generation 9, 2 lanes, run r, after partitions were moved between lanes",
+    ),
+    (
         Claim(
             run="r", host="h", pid=1, boot="b", started="2", sequence=3, interval_ms=5000, released=False, timestamp=6,
             command="failover",
@@ -444,6 +454,7 @@ DELETED: list[tuple[bytes, tuple[str, str] | None]] = [
 
 # fields that later releases have added, by kind
 LATER = {
+    "generation": {"since"},
     "seen": {"rate"},
     "claim": {"command"},
     "ends": {"starts"},

@@ -14,13 +14,13 @@ from eomirror.plane.protocol import Serving
 from eomirror.records.control import ControlView, Generation, Pause, Stopped
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.mm2 import Checkpoint
-from eomirror.records.position import Position
+from eomirror.records.position import AttemptClaim, Position
 from eomirror.records.promotion import Cut, Fence, Promotion, PromotionHistory, Restoration, Reversal
 from eomirror.records.recreation import Recreation
 from eomirror.recovery.resume import SourceFacts, TargetFacts
 from eomirror.status.derive import Observed, groups_status, link_status, planes_line, unread_status
 from eomirror.status.liveness import Liveness
-from eomirror.status.model import LaneStatus
+from eomirror.status.model import LaneStatus, slots_line
 from eomirror.status.reader import StatusReader
 from eomirror.types import Assignment, SourcePartition
 from support.fakes.claims import claim
@@ -213,6 +213,60 @@ def test_an_open_transaction_behind_the_stable_end_is_no_truncation() -> None:
     """Only a position beyond the high watermark is."""
     orders = picture((ORDERS, seen(ORDERS, 10, high_watermark=90))).partitions[0]
     assert (orders.lag_records, orders.problem) == (0, "")
+
+
+def test_a_lane_that_gave_all_its_partitions_has_no_slot() -> None:
+    """
+    Control tells it, also without the driver.
+
+    One that has no partition from the start is only idle; and nothing is lent by a mirror that does not run.
+    """
+    for since, state, lent in (
+        ((2, 1, 2), "running", [False, False, True]),
+        ((2, 1, 2), "stopped", [False] * 3),
+        ((2, 1, 2), "silent", [False] * 3),
+        ((), "running", [False] * 3),
+    ):
+        layout = Assignment(3, {ORDERS: 0, PAY: 1})
+        found = link_status(
+            "a->b",
+            ControlView(
+                Generation(
+                    generation=2,
+                    revision=0,
+                    run="r",
+                    highest_lane=2,
+                    assignment=layout,
+                    timestamp=0,
+                    since=since,
+                ),
+                CLAIM,
+            ),
+            {},
+            history=(),
+            attempts=[
+                AttemptClaim(
+                    lane=lane,
+                    generation=1 if since else 2,
+                    run="r",
+                    epoch=1,
+                    attempt=1,
+                    producer_id=1,
+                    producer_epoch=0,
+                    host="h",
+                    pid=1,
+                    timestamp=1,
+                )
+                for lane in range(3)
+            ],
+            observed={},
+            oldest={},
+            now_ms=5_000,
+            liveness=Liveness(state, 0),
+        )
+        assert [lane.lent for lane in found.lanes.values()] == lent
+        line = "lane 2 waits for a slot: Spark gives 2 of 3; its partitions are lent to the lanes that run"
+        assert slots_line(found.lanes.values()) == (line if any(lent) else "")
 
 
 def test_parked_partitions_do_not_count() -> None:

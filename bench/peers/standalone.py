@@ -1,31 +1,57 @@
-"""A standalone Spark cluster of several workers, from the PySpark package; workers can be killed and started again."""
+"""
+A standalone Spark cluster on this machine, from the PySpark package; workers can be killed and started again.
+
+As a program: ``standalone.py WORKERS COMMAND...`` starts a cluster below the current folder, runs the command with
+`SAFE` and the master's address as ``--spark-conf``, passes SIGTERM on, and ends with all that it started.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pyspark
 
-from support.traffic.records import wait_for
-
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
+
+__all__ = ["SAFE", "StandaloneCluster", "driver_settings", "kill_task"]
 
 _HOME = str(Path(pyspark.__file__).parent)
 _HERE = ("--host", "127.0.0.1", "--webui-port", "0")
+# of a Java process on a busy machine
+_START_SECONDS = 240.0
+_END_SECONDS = 30.0
+
 #: Settings of master, workers and driver.
 SAFE = {
     "spark.authenticate": "true",
-    "spark.authenticate.secret": "of-the-tests-cluster",
+    "spark.authenticate.secret": "of-a-cluster-on-this-machine",
     "spark.network.crypto.enabled": "true",
 }
+
+
+def driver_settings(master: str) -> dict[str, str]:
+    """Settings of a driver whose executors have one core each, as the workers."""
+    return {
+        **SAFE,
+        "spark.master": master,
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.driver.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
 
 
 def kill_task(processes: list[psutil.Process], rng: random.Random) -> bool:
@@ -52,13 +78,29 @@ def kill_task(processes: list[psutil.Process], rng: random.Random) -> bool:
 
 
 class StandaloneCluster:
-    """A master and its workers, of one core each."""
+    """
+    A master and its workers.
 
-    def __init__(self, folder: Path, workers: int) -> None:
+    Args:
+        folder: For logs and files; exists.
+        workers: Number of workers.
+        cores: Cores of each.
+        variables: Of the environment of master and workers.
+
+    Attributes:
+        url: Address of the master.
+        folder: As given.
+    """
+
+    def __init__(
+        self, folder: Path, workers: int, *, cores: int = 1, variables: dict[str, str] | None = None
+    ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
-        self._folder = folder
         self.url = f"spark://127.0.0.1:{port}"
+        self.folder = folder
+        self._cores = cores
+        self._variables = dict(variables or {})
         self._workers: dict[int, subprocess.Popen[bytes]] = {}
         self._started = 0
         properties = folder / "spark.properties"
@@ -66,24 +108,29 @@ class StandaloneCluster:
         self._properties = ("--properties-file", str(properties))
         self._master = self._start("master", "master.Master", "--port", str(port))
         try:
-            wait_for(lambda: "I have been elected leader" in self._log("master"), 240)
+            _await(lambda: "I have been elected leader" in self._log("master"))
             for number in range(workers):
                 self.start_worker(number)
-            wait_for(lambda: self._log("master").count("Registering worker") >= workers, 240)
+            _await(lambda: self._log("master").count("Registering worker") >= workers)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def workers(self) -> dict[int, int]:
+        """Process id of each worker that runs."""
+        return {number: process.pid for number, process in self._workers.items()}
 
     def start_worker(self, number: int) -> None:
         """Starts a worker."""
         self._started += 1
         name = f"worker-{number}-{self._started}"
-        size = ("-c", "1", "-m", "900m", "-d", str(self._folder / name))
+        size = ("-c", str(self._cores), "-m", f"{900 * self._cores}m", "-d", str(self.folder / name))
         self._workers[number] = self._start(name, "worker.Worker", *size, self.url)
 
-    def kill_worker(self, rng: random.Random) -> int:
+    def kill_worker(self, rng: random.Random, number: int | None = None) -> int:
         """Kills a worker with its executors and their tasks; returns its number."""
-        number = rng.choice(sorted(self._workers))
+        number = rng.choice(sorted(self._workers)) if number is None else number
         self._kill(self._workers.pop(number), whole=True)
         return number
 
@@ -103,6 +150,16 @@ class StandaloneCluster:
                 rng.choice(found).kill()
         return bool(found)
 
+    def lanes_of(self, number: int, port: int) -> list[int]:
+        """Returns the processes below a worker that have a connection to a port of the driver: those of lanes."""
+        found = []
+        with suppress(psutil.NoSuchProcess):
+            for one in psutil.Process(self._workers[number].pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    if any(getattr(each.raddr, "port", 0) == port for each in one.net_connections("tcp")):
+                        found.append(one.pid)
+        return found
+
     def _below(self) -> list[psutil.Process]:
         found: list[psutil.Process] = []
         for process in self._workers.values():
@@ -117,7 +174,7 @@ class StandaloneCluster:
 
     @staticmethod
     def _kill(process: subprocess.Popen[bytes], *, whole: bool) -> None:
-        family: list[Any] = []
+        family: list[psutil.Process] = []
         with suppress(psutil.NoSuchProcess):
             family = psutil.Process(process.pid).children(recursive=True) if whole else []
         process.kill()
@@ -125,9 +182,10 @@ class StandaloneCluster:
         for one in family:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
+        psutil.wait_procs(family, _END_SECONDS)
 
     def _log(self, name: str) -> str:
-        return (self._folder / f"{name}.log").read_text(errors="replace")
+        return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def _start(self, name: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         environment = {
@@ -136,8 +194,9 @@ class StandaloneCluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "200m",
             "PYSPARK_PYTHON": sys.executable,
+            **self._variables,
         }
-        with (self._folder / f"{name}.log").open("wb") as output:
+        with (self.folder / f"{name}.log").open("wb") as output:
             return subprocess.Popen(
                 [
                     f"{_HOME}/bin/spark-class",
@@ -149,6 +208,30 @@ class StandaloneCluster:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                cwd=self._folder,
+                cwd=self.folder,
                 start_new_session=True,
             )
+
+
+def _await(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + _START_SECONDS
+    while not condition():
+        if time.monotonic() > until:
+            raise TimeoutError("the cluster does not start: see its logs")
+        time.sleep(0.1)
+
+
+def _main(workers: int, command: list[str]) -> int:
+    cluster = StandaloneCluster(Path(tempfile.mkdtemp(dir=Path.cwd())), workers)
+    try:
+        settings = driver_settings(cluster.url)
+        confs = [word for name, value in settings.items() for word in ("--spark-conf", f"{name}={value}")]
+        with subprocess.Popen([*command, *confs]) as process:
+            signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+            return process.wait()
+    finally:
+        cluster.close()
+
+
+if __name__ == "__main__":
+    sys.exit(_main(int(sys.argv[1]), sys.argv[2:]))

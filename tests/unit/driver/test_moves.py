@@ -1,0 +1,245 @@
+"""Partitions of a lane without a slot go to lanes that run, and return: each step in its order, again if it fails."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eomirror.driver.moves import PartitionMoves
+from eomirror.driver.slots import TOLD_SECONDS, WAIT_SECONDS
+from eomirror.errors import UnreachableError
+from eomirror.lane.spec import AssignedPartition
+from eomirror.link.ownership import moved
+from eomirror.records.control import Generation
+from eomirror.types import Assignment, SourcePartition
+from support.fakes.clocks import PlayedClock
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+ZERO, ONE, TWO = (SourcePartition("t", number) for number in range(3))
+
+
+class Lane:
+    """A lane that obeys at once."""
+
+    def __init__(self, number: int, source: SourcePartition) -> None:
+        self.number = number
+        self.items = [AssignedPartition(source, "s", "t", "t")]
+        self.generation, self.away = 1, ""
+
+    @property
+    def partitions(self) -> list[SourcePartition]:
+        return [item.source for item in self.items]
+
+    def take(self, sources: Collection[SourcePartition]) -> list[AssignedPartition]:
+        taken = [item for item in self.items if item.source in sources]
+        self.items = [item for item in self.items if item.source not in sources]
+        self.away = "giving"
+        return taken
+
+    def wait_at_rest(self, _seconds: float) -> bool:
+        return True
+
+    def moved(
+        self, generation: int | None, got: Collection[AssignedPartition], *, lent: bool = False
+    ) -> None:
+        self.generation, self.away = generation or self.generation, "lent" if lent else ""
+        self.items += got
+
+
+class Jobs:
+    """Spark, which has a slot or none."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.cancelled: list[int] = []
+
+    def thread(self, target: Any, name: str) -> threading.Thread:
+        return threading.Thread(target=target, name=name, daemon=True)
+
+    def cancel(self, _link: str, lane: int) -> None:
+        self.cancelled.append(lane)
+
+    def await_slot(self, _link: str, _lane: int) -> bool:
+        return self.free.wait(0.05)
+
+
+class Link:
+    """What `PartitionMoves` has around it: lanes 0 to 2 with a partition each, progress, timeline and owner."""
+
+    def __init__(self) -> None:
+        self.clock = PlayedClock(0.0)
+        self.jobs = Jobs()
+        self.lanes = {number: Lane(number, source) for number, source in enumerate((ZERO, ONE, TWO))}
+        self.states: dict[int, str] = {}
+        self.lane_of: dict[SourcePartition, int] = {}
+        self.timeline: list[str] = []
+        self.layout = Generation(
+            generation=1, revision=0, run="r", highest_lane=2,
+            assignment=Assignment(3, {ZERO: 0, ONE: 1, TWO: 2}), timestamp=0,
+        )  # fmt: skip
+        self.fenced: list[tuple[int, ...]] = []
+        self.fails = 0
+        given: Any = self
+        self.moves = PartitionMoves(
+            "a->b", given.lanes, progress=given, records=SimpleNamespace(lanes=given), clock=given.clock
+        )
+        self.moves.start(given.jobs)
+        for lane in self.lanes:
+            self.moves.slots.begun(lane, 0.0)
+            self.moves.slots.connected(lane, 0.0)
+
+    def set_lane_state(self, lane: int, state: str) -> None:
+        self.states[lane] = state
+
+    def assign(self, lane: int, items: Collection[AssignedPartition]) -> None:
+        self.lane_of.update(dict.fromkeys((item.source for item in items), lane))
+
+    def tell(self, kind: str, text: str) -> None:
+        assert kind == "slot"
+        self.timeline.append(text)
+
+    def publish(self, lanes: Mapping[SourcePartition, int], givers: Collection[int]) -> Generation:
+        if self.fails:
+            self.fails -= 1
+            raise UnreachableError("the target is away")
+        assert all(self.lanes[giver].away == "giving" for giver in givers), "none begins meanwhile"
+        self.layout = moved(self.layout, lanes, givers=givers, now_ms=0)
+        self.fenced.append(tuple(givers))
+        return self.layout
+
+    def look(self, at: float) -> tuple[int, Collection[SourcePartition]] | None:
+        self.clock.now = at
+        return self.moves.look(self.publish)
+
+    @property
+    def layout_of_lanes(self) -> dict[int, list[SourcePartition]]:
+        return {number: lane.partitions for number, lane in self.lanes.items()}
+
+
+@pytest.fixture
+def link() -> Any:
+    """A link whose lanes run."""
+    made = Link()
+    yield made
+    made.moves.stop()
+
+
+def lose(link: Link, lane: int, at: float) -> None:
+    """The worker of a lane is killed, and Spark has no other slot."""
+    link.moves.slots.disconnected(lane, at, parted=False)
+    link.look(at + 1.0)
+    link.moves.slots.ended(lane, crashed=True, now=at + 1.0)
+    link.moves.slots.begun(lane, at + 1.2)
+
+
+def test_a_lane_without_a_slot_lends_its_partitions_and_gets_them_back(link: Link) -> None:
+    """The job is cancelled at once, the timeline tells of it, and both moves are fenced generations."""
+    lose(link, 2, 100.0)
+    assert link.jobs.cancelled == [2]
+    assert link.look(100.5 + TOLD_SECONDS) is None
+    assert link.states[2] == "queued"
+    assert link.look(100.5 + WAIT_SECONDS) is not None
+    assert link.layout_of_lanes == {0: [ZERO, TWO], 1: [ONE], 2: []}
+    assert [(lane.generation, lane.away) for lane in link.lanes.values()] == [(2, ""), (1, ""), (2, "lent")]
+    assert [item.generation for item in link.lanes[0].items] == [0, 2]
+    assert link.lane_of == {TWO: 0}
+    assert link.timeline == [
+        "lane 2 waits for a slot: Spark gives 2 of 3",
+        "lane 2 waits for a slot: Spark gives 2 of 3; its partitions are lent to 0",
+    ]
+
+    assert link.look(200.0) is None, "Spark has no slot"
+    link.moves.slots.found(2, 200.0)
+    generation, sources = link.look(202.0) or (0, ())
+    assert (generation, set(sources)) == (3, {TWO})
+    assert link.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO]}
+    assert [(lane.generation, lane.away) for lane in link.lanes.values()] == [(3, ""), (1, ""), (3, "")]
+    assert link.fenced == [(2,), (0,)]
+    assert link.timeline[-1] == "lane 2 has a slot, and gets its partitions back"
+
+
+def test_a_move_that_fails_is_made_again_as_it_was(link: Link) -> None:
+    """It may have been published: nothing has the partitions until it is certain, whatever else is due."""
+    lose(link, 2, 100.0)
+    link.fails = 2
+    for at in (110.0, 111.0):
+        with pytest.raises(UnreachableError):
+            link.look(at)
+        assert link.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: []}
+        assert link.lanes[2].away == "giving"
+    link.moves.slots.disconnected(1, 111.0, parted=False)
+    assert link.look(130.0) is not None
+    assert link.layout_of_lanes == {0: [ZERO, TWO], 1: [ONE], 2: []}
+    assert link.look(130.5) is not None, "the next one"
+    assert link.layout_of_lanes == {0: [ZERO, TWO, ONE], 1: [], 2: []}
+    assert link.fenced == [(2,), (1,)]
+
+
+def test_new_partitions_of_a_lane_without_a_slot_go_on_at_once(link: Link) -> None:
+    """The owner gives them to the lane that has the fewest; they belong there, and return with the others."""
+    lose(link, 2, 100.0)
+    link.look(110.0)
+    new = SourcePartition("t", 3)
+    link.layout = Generation(
+        generation=2, revision=1, run="r", highest_lane=2, since=link.layout.since,
+        assignment=Assignment(3, {**link.layout.assignment.partitions, new: 2}), timestamp=0,
+    )  # fmt: skip
+    link.lanes[2].items.append(AssignedPartition(new, "s", "t", "t"))
+    assert link.look(110.5) is not None
+    assert link.layout_of_lanes == {0: [ZERO, TWO], 1: [ONE, new], 2: []}
+    assert link.lanes[2].away == "lent"
+    link.moves.slots.found(2, 200.0)
+    link.look(202.0)
+    assert link.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO, new]}
+    assert link.fenced == [(2,), (2,), (0, 1)]
+
+
+def test_nothing_is_moved_once_the_link_stops(link: Link) -> None:
+    """A publication after the release would take the link again."""
+    lose(link, 2, 100.0)
+    link.moves.stop()
+    assert link.look(200.0) is None
+    assert link.fenced == []
+
+
+def test_a_lane_that_mirrors_for_another_and_loses_its_slot_too(link: Link) -> None:
+    """What it got goes on with its own, and each partition returns to the lane that it is of."""
+    lose(link, 2, 100.0)
+    link.look(110.0)
+    assert link.layout_of_lanes == {0: [ZERO, TWO], 1: [ONE], 2: []}
+    lose(link, 0, 120.0)
+    link.look(130.0)
+    assert link.layout_of_lanes == {0: [], 1: [ONE, ZERO, TWO], 2: []}
+
+    link.moves.slots.found(2, 200.0)
+    link.look(202.0)
+    assert link.layout_of_lanes == {0: [], 1: [ONE, ZERO], 2: [TWO]}
+    link.moves.slots.found(0, 300.0)
+    link.look(302.0)
+    assert link.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO]}
+    assert link.fenced == [(2,), (0,), (1,), (1,)]
+    assert {lane.away for lane in link.lanes.values()} == {""}
+
+
+def test_a_topic_that_leaves_the_link_within_a_move_is_mirrored_no_more(link: Link) -> None:
+    """No lane has its partitions then; once it is back, it moves like any other."""
+    lose(link, 2, 100.0)
+    link.fails = 1
+    with pytest.raises(UnreachableError):
+        link.look(110.0)
+    link.moves.release({"t"})
+    link.look(111.0)
+    assert link.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: []}
+    assert TWO not in link.lane_of
+    assert link.lanes[0].generation == 2, "the move was made"
+
+    # the owner gives it to the lane that has it in the layout
+    link.lanes[0].items.append(AssignedPartition(TWO, "s", "t", "t"))
+    link.moves.slots.found(2, 200.0)
+    link.look(202.0)
+    assert link.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO]}
