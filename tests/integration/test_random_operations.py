@@ -41,7 +41,9 @@ log = logging.getLogger(__name__)
 STEPS = int(os.environ.get("EOMIRROR_OPERATIONS", "40"))
 MOST = 12
 APPS = ("User:app-1", "User:app-2", "User:app-3")
-SETTINGS = ("retention.ms", "max.message.bytes", "segment.bytes")
+# kept in step, and the one that a copy never lowers
+SETTINGS = ("retention.ms", "retention.bytes", "delete.retention.ms")
+LIMIT = "max.message.bytes"
 # never changed, and written at each step
 STEADY = "t-steady"
 CHECKED_EVERY = 10
@@ -101,10 +103,12 @@ class Operations:
                     found.append(f"{topic} stopped: {stopped[topic]}")
             elif f"east.{topic}" not in copies:
                 found.append(f"{topic} has no copy")
-            elif self._seen("east", topic) != self._seen("west", f"east.{topic}"):
-                found.append(
-                    f"{topic} differs: {self._seen('east', topic)[0]}, {self._seen('west', 'east.' + topic)[0]}"
-                )
+            else:
+                here, there = self._seen("east", topic), self._seen("west", f"east.{topic}")
+                if here[0] != there[0] or here[1] > there[1]:
+                    found.append(f"{topic} differs: {here[:2]}, {there[:2]}")
+                elif here[2] != there[2]:
+                    found.append(f"{topic} has other records")
         return [*found, *(f"{topic} has a copy" for topic in sorted(self.gone) if f"east.{topic}" in copies)]
 
     # -- operations, each None where it cannot be done --------------------------------------------
@@ -146,7 +150,7 @@ class Operations:
     def _configure(self) -> str | None:
         if (topic := self._one()) is None:
             return None
-        name = self._rng.choice(SETTINGS)
+        name = self._rng.choice((*SETTINGS, LIMIT))
         value = str(self._rng.randrange(10_000_000, 1_000_000_000))
         alter_topic(self._pair.all("east"), topic, **{name.replace(".", "_"): value})
         return f"{topic} {name}={value}"
@@ -190,11 +194,11 @@ class Operations:
         return self._pair.clusters[alias].internal_servers
 
     def _seen(self, alias: str, topic: str) -> tuple[Any, ...]:
-        """Settings and records of a topic."""
+        """Settings of a topic, its limit, and its records."""
         asked = ConfigResource(ResourceType.TOPIC, topic)
         found = self._pair.admin(alias).describe_configs([asked])[asked].result(30)
         settings = {name: found[name].value for name in SETTINGS}
-        return settings, read_committed(self._pair.all(alias), topic)
+        return settings, int(found[LIMIT].value), read_committed(self._pair.all(alias), topic)
 
     def _of_rights(self) -> Iterator[str]:
         """As `acls: true` carries them: no right to write."""
@@ -246,7 +250,7 @@ def test_a_target_converges_under_random_operations(tmp_path: Path, rng: random.
             while (differences := operations.differences()) and time.monotonic() < deadline:
                 mirror.check()
                 time.sleep(1)
-            assert differences == [], mirror.tree.last_lines()
+            assert differences == [], "\n".join([*differences, mirror.tree.last_lines()])
             assert operations.flows()
             mirror.stop(aborted=True)
         finally:
