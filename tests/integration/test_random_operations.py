@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from support.clusters.guarded_pair import Guarded
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(7200)]
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,16 @@ class Operations:
                     found.append(f"{topic} differs: {here[:2]}, {there[:2]}")
                 elif here[2] != there[2]:
                     found.append(f"{topic} has other records")
-        return [*found, *(f"{topic} has a copy" for topic in sorted(self.gone) if f"east.{topic}" in copies)]
+        # one that was created and never begun stays: no position proves that it is the link's
+        left = (topic for topic in sorted(self.gone) if f"east.{topic}" in copies)
+        return [
+            *found,
+            *(
+                f"{topic} has a copy"
+                for topic in left
+                if any(self._seen("west", f"east.{topic}")[2].values())
+            ),
+        ]
 
     # -- operations, each None where it cannot be done --------------------------------------------
 
