@@ -159,6 +159,10 @@ backfill-long RECORDS="100000000" PLANE="native":
     EOMIRROR_BACKFILL_RECORDS={{RECORDS}} KAFKA_JVM_PERFORMANCE_OPTS="-XX:+UseG1GC" \
         python -m pytest -q -s --plane {{PLANE}} tests/integration/test_backfill.py -k millions
 
+# so many random operations on a source while a link runs: topics, settings, rights and quotas; the target converges
+operations STEPS="1000":
+    EOMIRROR_OPERATIONS={{STEPS}} python -m pytest -q tests/integration/test_random_operations.py
+
 # one fault test again, with the seed that a report names: EOMIRROR_SEED=N just faults-replay NODE
 faults-replay *ARGS:
     python -m pytest -o log_cli=true -o log_cli_level=INFO "$@"

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import pytest
 import yaml
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from support.links.mirrors import CommandMirror
 from support.links.plane import plane_under_test
 from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
+from support.traffic.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
     from pathlib import Path
 
     from eomirror.localkafka.cluster import LocalCluster
@@ -87,7 +92,7 @@ class Changed:
 def changed(east: LocalCluster, west: LocalCluster, topic_name: str, tmp_path: Path) -> Any:
     """A running mirror of two links."""
     made = Changed(east, west, topic_name, tmp_path)
-    for word in ("a", "b", "c", "z"):
+    for word in ("a", "b", "c", "d", "z"):
         create_topic(made.east, made.topic(word), 2)
         made.write(word)
     try:
@@ -169,3 +174,80 @@ def test_a_bad_file_is_refused_by_name_and_the_one_of_before_stays_in_force(chan
     wait_for(lambda: changed.page("one")["refused_configuration"] is None, 30)
     wait_for(lambda: "the changed configuration is refused" not in status(), 30)
     assert changed.attempts("one") == before
+
+
+class Arrivals(WorkerThread):
+    """Writes to a topic all the time, and reads its copy; the time between two arrivals tells a pause."""
+
+    def __init__(self, changed: Changed, word: str) -> None:
+        super().__init__(f"watch {word}")
+        self._producer = Producer({**changed.east, "linger.ms": 0})
+        self._topic = changed.topic(word)
+        self._consumer = Consumer(
+            {**changed.west, "group.id": "arrivals", "isolation.level": "read_committed"}
+        )
+        self._consumer.assign([TopicPartition(f"east.{self._topic}", 0, OFFSET_END)])
+        self.gaps: list[float] = []
+
+    def work(self) -> None:
+        """A record each 5 ms."""
+        last = time.monotonic()
+        while not self.asked.wait(0.005):
+            self._producer.produce(self._topic, b"x", partition=0)
+            self._producer.poll(0)
+            if self._consumer.consume(100, 0):
+                now = time.monotonic()
+                self.gaps.append(now - last)
+                last = now
+        self._producer.flush(30)
+        self._consumer.close()
+
+    def longest(self) -> str:
+        """The longest times since the last call."""
+        found, self.gaps = sorted(self.gaps), []
+        return ", ".join(f"{1000 * gap:.0f}" for gap in found[-5:]) + f" ms of {len(found)}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_hundred_changes_under_load_and_twenty_bad_files(changed: Changed, rng: random.Random) -> None:
+    """EO-1: all copies are exact, and a link that is not concerned keeps its attempts; prints times (pytest -s)."""
+    others = changed.attempts("two")
+    took: list[float] = []
+
+    def taken(words: str, edit: Callable[[], None]) -> None:
+        before, began = changed.mirror.said(words), time.monotonic()
+        edit()
+        wait_for(lambda: changed.mirror.said(words) > before, 60)
+        took.append(time.monotonic() - began)
+
+    words = ["a", "b"]
+    with Arrivals(changed, "z") as arrivals:
+        time.sleep(20)
+        print("\nwithout changes:", arrivals.longest(), flush=True)  # noqa: T201
+        for number in range(100):
+            if number % 5 == 4:
+                bad = rng.choice([{"lanes": 0}, {"topics": ["("]}, {"plane": "fast"}, {"source": "north"}])
+                good = dict(changed.links["one"])
+                taken("configuration_refused", lambda bad=bad, good=good: changed.edit(one={**good, **bad}))
+                changed.links["one"] = good
+            kind = rng.choice(("topics", "topics", "topics", "lanes", "link"))
+            given: dict[str, Any] = {}
+            if kind == "topics":
+                words = sorted({*words} ^ {rng.choice("abc")}) or ["a"]
+                given["one"] = changed.link("one", words)
+            elif kind == "lanes":
+                given["one"] = changed.link("one", words, lanes=rng.randint(1, 4))
+            else:
+                given["three"] = None if "three" in changed.links else changed.link("three", ["d"])
+            given.setdefault("one", changed.links["one"] | {"commit_interval_min": f"{3 + number % 7}ms"})
+            taken('"configuration_taken"', lambda given=given: changed.edit(**given))
+            changed.write(rng.choice("abc"))
+        print("with 100 changes:", arrivals.longest(), flush=True)  # noqa: T201
+        arrivals.finish(30)
+    took.sort()
+    told = f"median {took[len(took) // 2]:.1f}, longest {took[-1]:.1f}"
+    print("seconds until a change is taken:", told, flush=True)  # noqa: T201
+    changed.edit(one=changed.link("one", ["a", "b", "c"]), three=None)
+    wait_for(lambda: changed.same("a", "b", "c", "z"), 120)
+    assert changed.attempts("two") == others

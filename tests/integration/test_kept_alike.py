@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ConfigResource,
@@ -43,22 +41,6 @@ def guarded(tmp_path: Path) -> Iterator[Guarded]:
     """The clusters."""
     with guarded_pair(tmp_path) as pair:
         yield pair
-
-
-def entries(pair: Guarded, alias: str, *principals: str) -> set[tuple[str, str, str, str]]:
-    """Principal, operation, permission and place of the entries of these principals."""
-    any_entry = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-    )
-    found: list[AclBinding] = pair.admin(alias).describe_acls(any_entry).result(30)
-    return {
-        (
-            one.principal, one.operation.name, one.permission_type.name,
-            f"{one.restype.name} {one.resource_pattern_type.name} {one.name}",
-        )
-        for one in found
-        if one.principal in principals
-    }  # fmt: skip
 
 
 def granted(pair: Guarded, *without: str) -> list[str]:
@@ -108,7 +90,7 @@ def test_entries_follow_the_source_and_others_stay(guarded: Guarded) -> None:
     signs = {(row["sign"], row["entry"]["principal"]) for row in link["changes"] if row["what"] == "acl"}
     assert signs == {("+", APP), ("+", "User:out"), ("=", "User:*")}
     assert ("app", "SCRAM-SHA-256", 4096) in {tuple(user.values()) for user in link["missing_users"]}
-    assert entries(guarded, "west", APP, "User:out") == set()
+    assert guarded.entries("west", APP, "User:out") == set()
 
     code, link = asked(guarded, "apply")
     assert code == 0, link
@@ -117,19 +99,19 @@ def test_entries_follow_the_source_and_others_stay(guarded: Guarded) -> None:
     wanted = {(APP, "READ", "ALLOW", place), ("User:out", "WRITE", "DENY", place)}
     by_hand = {(LOCAL, "READ", "ALLOW", place), ("User:ops", "READ", "ALLOW", place)}
     everyone = (APP, LOCAL, "User:ops", "User:out", "User:*")
-    assert entries(guarded, "west", *everyone) == wanted | by_hand
+    assert guarded.entries("west", *everyone) == wanted | by_hand
     assert "east.orders" in guarded.topics("west")
     code, link = asked(guarded, "plan")
     assert (code, link["differs"]) == (0, False), link
 
     delete_acls(east, [acl("orders", APP, operation=read), acl("orders", "User:ops")])
-    wait_for(lambda: (APP, "READ", "ALLOW", "TOPIC LITERAL orders") not in entries(guarded, "east", APP), 20)
+    wait_for(lambda: (APP, "READ", "ALLOW", "TOPIC LITERAL orders") not in guarded.entries("east", APP), 20)
     code, link = asked(guarded, "plan")
     assert (code, [row["sign"] for row in link["changes"] if row["due"] is True]) == (3, ["-"])
     code, _, said = guarded.command("run", "--until", "caught-up")
     assert code == 0, said
-    wait_for(lambda: entries(guarded, "west", APP) == set(), 20)
-    assert entries(guarded, "west", *everyone) == {("User:out", "WRITE", "DENY", place)} | by_hand
+    wait_for(lambda: guarded.entries("west", APP) == set(), 20)
+    assert guarded.entries("west", *everyone) == {("User:out", "WRITE", "DENY", place)} | by_hand
 
     code, out, said = guarded.command("events", "-o", "json")
     texts = [event["text"] for event in json.loads(out)["events"] if event["kind"] == "target"]
@@ -166,7 +148,7 @@ def test_an_operation_without_its_right_is_named_and_the_rest_goes_on(guarded: G
     code, _, said = guarded.command("run", "--until", "caught-up")
     assert code == 0, said
     assert committed
-    assert entries(guarded, "west", APP) == set()
+    assert guarded.entries("west", APP) == set()
     code, out, said = guarded.command("status", "-o", "json")
     (status,) = json.loads(out)["links"]
     assert "lacks Alter on cluster" in status["comparison"]["problems"]["acls"], status["comparison"]
@@ -178,7 +160,7 @@ def test_an_operation_without_its_right_is_named_and_the_rest_goes_on(guarded: G
     wait_for(lambda: guarded.missing() == [], 20)
     code, link = asked(guarded, "apply")
     assert code == 0, link
-    assert entries(guarded, "west", APP) == {(APP, "READ", "ALLOW", "TOPIC LITERAL east.orders")}
+    assert guarded.entries("west", APP) == {(APP, "READ", "ALLOW", "TOPIC LITERAL east.orders")}
     copy = ConfigResource(ResourceType.TOPIC, "east.orders")
     found = guarded.admin("west").describe_configs([copy])[copy].result(30)
     assert found["retention.ms"].value == "7200000"
@@ -215,17 +197,17 @@ def test_rights_go_both_ways_and_end_where_they_began(guarded: Guarded) -> None:
     groups = {(APP, "READ", "ALLOW", "GROUP PREFIXED app-"), (LOCAL, "READ", "ALLOW", "GROUP LITERAL local")}
     ours = {(APP, "READ", "ALLOW", "TOPIC PREFIXED ord")}
     copies = {(APP, "READ", "ALLOW", "TOPIC PREFIXED east.ord")}
-    wait_for(lambda: entries(guarded, "west", APP, LOCAL) == groups | copies, 20)
-    assert entries(guarded, "east", APP, LOCAL) == groups | ours
+    wait_for(lambda: guarded.entries("west", APP, LOCAL) == groups | copies, 20)
+    assert guarded.entries("east", APP, LOCAL) == groups | ours
 
     delete_acls(east, [here])
-    wait_for(lambda: len(entries(guarded, "east", APP)) == 1, 20)
+    wait_for(lambda: len(guarded.entries("east", APP)) == 1, 20)
     for _ in range(2):
         code, out, said = guarded.command("apply", "-o", "json")
         assert code == 0, (out, said)
     rest = {(LOCAL, "READ", "ALLOW", "GROUP LITERAL local")}
-    wait_for(lambda: entries(guarded, "west", APP, LOCAL) == rest | copies, 20)
-    assert entries(guarded, "east", APP, LOCAL) == rest | ours
+    wait_for(lambda: guarded.entries("west", APP, LOCAL) == rest | copies, 20)
+    assert guarded.entries("east", APP, LOCAL) == rest | ours
 
 
 def test_quotas_follow_the_source_and_others_stay(guarded: Guarded) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -80,6 +81,27 @@ class Guarded:
     def admin(self, alias: str) -> AdminClient:
         """A client that may do everything."""
         return self._admins[alias]
+
+    def entries(self, alias: str, *principals: str) -> set[tuple[str, str, str, str]]:
+        """Principal, operation, permission and place of the entries of these principals."""
+        any_entry = AclBindingFilter(
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            None,
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        found: list[AclBinding] = self.admin(alias).describe_acls(any_entry).result(30)
+        return {
+            (
+                one.principal, one.operation.name, one.permission_type.name,
+                f"{one.restype.name} {one.resource_pattern_type.name} {one.name}",
+            )
+            for one in found
+            if one.principal in principals
+        }  # fmt: skip
 
     def configure(self, *links: dict[str, Any], **defaults: Any) -> None:
         """Writes the configuration."""
