@@ -18,7 +18,7 @@ import pytest
 import structlog
 from engine import PASSWORDS, Run, notes, settings, with_passwords
 from test_processes import _is_program, driving
-from test_standalone_cluster import cluster, own_settings  # noqa: F401  the fixture
+from test_standalone_cluster import cluster, own_settings, workers  # noqa: F401  the fixtures
 
 from eomirror.errors import ConfigError
 from support.clusters import block_thief

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from test_standalone_cluster import _SAFE, cluster  # noqa: F401  the fixture
+from bench.peers.standalone import SAFE
+from test_standalone_cluster import cluster, workers  # noqa: F401  the fixtures
 
 from support.traffic.records import create_topic, produce, read_committed, some_records
 
@@ -58,9 +59,9 @@ def test_spark_submit_mirrors_as_the_page_says(
             "PATH": f"{folder}:{os.environ['PATH']}",
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_SECRET": _SAFE["spark.authenticate.secret"],
+            "SPARK_SECRET": SAFE["spark.authenticate.secret"],
         },
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     assert read_committed(west.client_properties, f"east.{topic_name}") == written
-    assert _SAFE["spark.authenticate.secret"] not in done.stdout + done.stderr
+    assert SAFE["spark.authenticate.secret"] not in done.stdout + done.stderr
