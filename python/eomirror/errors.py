@@ -13,6 +13,7 @@ Exceptions of eomirror. Pure.
     |   |   `-- QuotaError              exit 1   a quota delays a change; a mirror waits for the time that it was told
     |   |-- TransactionRefusedError   exit 1   a broker refuses a transaction of a sink, with its code
     |   |-- BrokerFailedError         exit 1   a broker failed without a reason; a mirror retries
+    |   |-- TopicGoneError            exit 1   a topic is not there any more; a mirror looks again
     |   `-- AuthorizationError        exit 1   an ACL is missing; names resource and operation; a running
     |                                          mirror waits for it, unless it is to end caught up
     |-- TopicError                    exit 1   one topic cannot be mirrored; the others can
@@ -76,6 +77,7 @@ __all__ = [
     "StoppedError",
     "SupersededError",
     "TopicError",
+    "TopicGoneError",
     "TransactionFailedError",
     "TransactionRefusedError",
     "UnreachableError",
@@ -232,6 +234,10 @@ class BrokerFailedError(ClusterError):
     """A broker failed without a reason (UNKNOWN_SERVER_ERROR); a retry may succeed."""
 
     topic_retried = True
+
+
+class TopicGoneError(ClusterError):
+    """A request names a topic that the cluster does not have, such as one that was deleted since it was listed."""
 
 
 class TransactionRefusedError(ClusterError):

@@ -26,6 +26,7 @@ from eomirror.errors import (
     StateError,
     StoppedError,
     SupersededError,
+    TopicGoneError,
     UnreachableError,
     UsageError,
 )
@@ -202,7 +203,8 @@ class ClusterRetry:
             except HandshakeError:
                 # brokers answer, but TLS or the security protocol does not match theirs
                 raise
-            except (UnreachableError, BrokerFailedError) as error:
+            except (UnreachableError, BrokerFailedError, TopicGoneError) as error:
+                # the next try lists the topics anew
                 backoff = backoff.failed(progressed=False)
                 now = self._clock.monotonic()
                 if error.message != logged or now - logged_at >= _LOG_SECONDS:

@@ -26,6 +26,7 @@ from eomirror.errors import (
     ClusterError,
     HandshakeError,
     MirrorError,
+    TopicGoneError,
     UnreachableError,
 )
 
@@ -497,6 +498,8 @@ def to_mirror_error(
         return (HandshakeError if refused else UnreachableError)(message, fix=fix)
     if cause.code() == _E.UNKNOWN:
         return BrokerFailedError(message, fix=fix)
+    if action is Action.TOPIC_GONE:
+        return TopicGoneError(message, fix=fix)
     if action is not Action.UNAUTHORIZED or mismatch:
         return ClusterError(message, fix=fix)
     needed = [right] if isinstance(right, Right) else right or ()

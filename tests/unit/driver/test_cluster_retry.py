@@ -17,6 +17,7 @@ from eomirror.errors import (
     MirrorError,
     QuotaError,
     StoppedError,
+    TopicGoneError,
     UnreachableError,
 )
 from support.fakes.clocks import PlayedClock
@@ -111,6 +112,13 @@ def test_what_does_not_pass_by_itself_is_raised_at_once(error: MirrorError) -> N
     with pytest.raises(type(error)):
         rig.do(AWAY, error)
     assert len(rig.over.waits) == 1
+
+
+def test_a_topic_that_was_deleted_since_it_was_listed_ends_no_link() -> None:
+    """The next try lists the topics anew, and goes without it."""
+    rig = Rig()
+    assert rig.do(TopicGoneError("could not read the offsets of orders-0"), AWAY) == "done"
+    assert rig.said == ["could not read the offsets of orders-0", AWAY.message, ""]
 
 
 def test_a_stop_ends_the_waiting() -> None:

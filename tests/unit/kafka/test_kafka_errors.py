@@ -13,6 +13,7 @@ from eomirror.errors import (
     BrokerFailedError,
     ClusterError,
     HandshakeError,
+    TopicGoneError,
     UnreachableError,
 )
 from eomirror.kafka import errors
@@ -319,7 +320,7 @@ def test_a_right_on_the_cluster_has_no_name() -> None:
         ),
         ("_TRANSPORT", "connecting to a PLAINTEXT broker listener?", UnreachableError, "security.protocol"),
         ("_RESOLVE", "Name or service not known", UnreachableError, "host names"),
-        ("UNKNOWN_TOPIC_OR_PART", "", ClusterError, "create the topic"),
+        ("UNKNOWN_TOPIC_OR_PART", "", TopicGoneError, "create the topic"),
         ("UNSUPPORTED_VERSION", "", ClusterError, "Kafka 2.8"),
         ("INVALID_CONFIG", "", ClusterError, "setting"),
         ("NOT_CONTROLLER", "", UnreachableError, "healthy"),
