@@ -112,6 +112,9 @@ def test_a_job_moves_by_changing_the_format(
     """Our source goes on in the connector's checkpoint, with the batch that it did not complete."""
     before = arrived(west, topic_name)
     assert contents(before) == written(link)
+    # of the connector's last batch; our query adds others
+    (topic,) = job.batch(0)
+    begin, end = (job.batch(number)[topic] for number in (job.last() - 1, job.last()))
     if not completed:
         job.undo_commit()
     link.write("orders", 200)
@@ -128,8 +131,6 @@ def test_a_job_moves_by_changing_the_format(
         assert sorted(contents(before) + ours, key=repr) == written(link)
         return
     # the same rows as the connector's last batch, which were written once before
-    (topic,) = job.batch(0)
-    begin, end = (job.batch(number)[topic] for number in (job.last() - 1, job.last()))
     assert query.batches[0]
     for row in query.batches[0]:
         at = str(row["partition"])

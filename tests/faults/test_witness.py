@@ -60,7 +60,7 @@ def test_two_hundred_clean_commits_raise_no_false_alarm(stage: Stage) -> None:
         outcomes[producer.commit()] += 1
 
     assert outcomes == {CommitOutcome.CLEAN: 200}
-    assert stage.visible() == stage.committed
+    stage.shows(stage.committed)
     assert stage.proxy.requests(Api.END_TXN, stage.topic) == 200
 
 
@@ -91,11 +91,11 @@ def test_a_straggling_commit_does_not_touch_a_successor(stage: Stage, number: in
     late = stage.deliver_late("straggler")
 
     assert late.error in REFUSED, number
-    assert stage.visible() == stage.committed
+    stage.shows(stage.committed)
     stage.write(second)
     second.abort()
     wait_for(stage.nothing_is_open)
-    assert stage.visible() == stage.committed
+    stage.shows(stage.committed)
 
 
 @repeated
@@ -112,7 +112,7 @@ def test_without_the_rule_a_straggling_commit_tears_the_next_transaction(stage: 
     assert late.error == NO_ERROR, number
     wait_for(lambda: stage.visible() == stage.committed + half)
     producer.abort()
-    assert stage.visible() == stage.committed + half
+    stage.shows(stage.committed + half)
 
 
 @pytest.mark.fault("F6")
@@ -136,7 +136,7 @@ def test_a_straggling_abort_does_not_touch_a_successor(stage: Stage, number: int
     values += stage.write(second)
     assert second.commit() is CommitOutcome.CLEAN
     wait_for(stage.nothing_is_open)
-    assert stage.visible() == stage.committed + values
+    stage.shows(stage.committed + values)
 
 
 @repeated
@@ -157,7 +157,7 @@ def test_without_the_rule_a_straggling_abort_ends_the_next_transaction(stage: St
     wait_for(stage.nothing_is_open)
     with pytest.raises(LaneError):
         producer.commit()
-    assert stage.visible() == stage.committed
+    stage.shows(stage.committed)
 
 
 # -- F7, F8: other stragglers ---------------------------------------------------------------------
@@ -197,12 +197,12 @@ def test_a_straggling_produce_writes_nothing(stage: Stage, ending: str, number: 
 
     assert late.error in REFUSED, (number, early)
     wait_for(stage.nothing_is_open)
-    assert stage.visible() == stage.committed + values
+    stage.shows(stage.committed + values)
 
 
 @pytest.mark.fault("F8")
 @repeated
-def test_a_straggling_request_for_partitions_opens_nothing(stage: Stage, number: int) -> None:
+def test_a_straggling_request_for_partitions_opens_nothing(stage: Stage, number: int) -> None:  # noqa: ARG001
     """A late AddPartitionsToTxn would open a transaction that no producer ends; its commit is suspect as well."""
     first = stage.producer()
     stage.some_clean_transactions(first)
@@ -216,7 +216,7 @@ def test_a_straggling_request_for_partitions_opens_nothing(stage: Stage, number:
     stage.deliver_late("straggler")
 
     stage.transaction(second)
-    assert stage.visible() == stage.committed, number
+    stage.shows(stage.committed)
     assert stage.nothing_is_open()
 
 
@@ -237,7 +237,7 @@ def test_a_straggling_init_fences_but_never_lies(stage: Stage, number: int) -> N
     with pytest.raises(LaneError):
         producer.commit()
     wait_for(stage.nothing_is_open)
-    assert stage.visible() == stage.committed
+    stage.shows(stage.committed)
 
 
 @pytest.mark.fault("F8")
@@ -260,7 +260,7 @@ def test_a_connection_that_breaks_behind_a_commit_makes_it_suspect(stage: Stage,
 
     stage.transaction(stage.producer())
 
-    assert stage.visible() == stage.committed
+    stage.shows(stage.committed)
 
 
 @pytest.mark.fault("F8")
@@ -273,7 +273,7 @@ def test_a_lost_answer_to_a_commit_makes_it_suspect(stage: Stage) -> None:
     values = stage.write(producer)
 
     assert producer.commit() is CommitOutcome.SUSPECT
-    assert stage.visible() == stage.committed + values
+    stage.shows(stage.committed + values)
 
 
 @pytest.mark.fault("F8")
@@ -301,7 +301,7 @@ def test_a_commit_that_gets_no_answers_ends_with_its_outcome_unknown(stage: Stag
 
     stage.transaction(stage.producer())
 
-    assert stage.visible() == stage.committed
+    stage.shows(stage.committed)
 
 
 # -- EO-7: acknowledged offsets --------------------------------------------------------------------

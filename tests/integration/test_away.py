@@ -129,7 +129,8 @@ def test_status_shows_what_it_can_of_the_others(
         assert code == 0
         assert f"{away} ({address})" in link["problem"]
         assert link["topics"][0]["partitions"][0]["position"] > 0
-        assert waited_for(events) == {away: address}
+        # a busy machine tells late of what the first command had waited for
+        assert waited_for(events)[away] == address
         assert seconds < _SECONDS
 
 

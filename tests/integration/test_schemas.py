@@ -96,7 +96,8 @@ def command(*arguments: str) -> tuple[int, dict[str, Any]]:
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.stdout, done.stderr
-    (found,) = json.loads(done.stdout)["links"]
+    # sinks of other tests on the same target stand behind it
+    found, *_ = json.loads(done.stdout)["links"]
     return done.returncode, found
 
 

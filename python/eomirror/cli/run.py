@@ -285,6 +285,8 @@ def mirror_links(
         endpoints.reconfigure(
             [found.link(name) for name in links] or found.links,
             {} if address is None and every_seconds is None else _readers(found, links),
+            holds_secret=secret_finder(found.clusters.values()),
+            queries=None if address is None else _queries(found),
         )
 
     def show(snapshot: Snapshot) -> None:

@@ -27,7 +27,7 @@ from eomirror.driver.channel import AttemptId, LaneChannel
 from eomirror.driver.link import LinkThread
 from eomirror.driver.link_set import LinkSet
 from eomirror.driver.link_tools import Copies, Engine, LinkTools, same_error
-from eomirror.errors import DataLossError, MirrorError
+from eomirror.errors import DataLossError, MirrorError, UsageError
 from eomirror.kafka.session import link_sessions
 from eomirror.lane.spec import GroupOffset, LaneProgress, LaneReport, LaneSpec
 from eomirror.spark.attempt import run_lane
@@ -225,6 +225,7 @@ class MirrorDriver:
         self._run_id = new_run_id()
         # SimpleQueue.put is reentrant, so a signal handler may call it at any moment; Event.set is not
         self._inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._stop_asked = False
         self._engine: Future[Engine] = Future()
         self._opened = _Opened()
         self._lock = threading.Lock()
@@ -236,6 +237,7 @@ class MirrorDriver:
 
     def request_stop(self) -> None:
         """Requests a stop; returns at once, and may be called from a signal handler."""
+        self._stop_asked = True
         self._inbox.put("stop")
 
     def reconfigure(
@@ -256,11 +258,17 @@ class MirrorDriver:
             all_missing: As of `LinkTools`.
 
         Raises:
-            UsageError: The local master has too few slots for the lanes; the configuration of before stays in force.
+            UsageError: The local master has too few slots for the lanes, or the run ends when it has caught up; the
+                configuration of before stays in force.
         """
+        if self._until == CAUGHT_UP:
+            raise UsageError(
+                "a run that ends when it has caught up takes no changed configuration",
+                fix="start another run with the changed file",
+            )
         check_slots(self._options.settings.get("spark.master", ""), sum(link.lanes for link, _, _ in links))
         # orders of the user are for the start
-        ordered = replace(self._options.ordered, take_over=False, adopt={})
+        ordered = replace(self._options.ordered, take_over=False, adopt={}, into_filled=False)
         options = replace(self._options, clusters=clusters, all_missing=all_missing, ordered=ordered)
 
         def take() -> None:
@@ -293,7 +301,7 @@ class MirrorDriver:
         self._until = until
         began = self._clock.monotonic()
         self._links.make(self._run_id)
-        if not self._inbox.empty():
+        if self._stop_asked:
             # stopped before the start: neither Spark nor a cluster is contacted
             return self._report("stopped", 0.0)
         threading.Thread(target=self._start_engine, name="spark-start", daemon=True).start()

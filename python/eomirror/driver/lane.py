@@ -88,11 +88,14 @@ class LaneThread:
     def release(self, topics: Collection[str]) -> None:
         """Mirrors topics no more; an attempt that has one of them ends between two transactions."""
         with self._changed:
+            # also without a partition of them: one may be added, or moved, here
+            self._stopped_topics -= set(topics)
             kept = [item for item in self._partitions if item.source.topic not in topics]
             if len(kept) == len(self._partitions):
                 return
             self._partitions = kept
-            self._stopped_topics -= set(topics)
+            # the attempt that ends reports its stops once more
+            self._retaken |= set(topics)
             self._outdated = self._outdated or self._running is not None
             self._changed.notify_all()
         # Also without a running attempt: an earlier one may mirror on.

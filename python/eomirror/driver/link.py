@@ -357,10 +357,14 @@ class LinkThread:
                 freed = Deadline(_FREED_SECONDS, self._tools.clock)
 
     def _take_settings(self) -> None:
-        link, gone = self._taken.reconfigure()
-        self._spec = replace(self._spec, link=with_live(self._spec.link, link))
-        self.lanes.reconfigure(link, gone)
-        self._records.stops.tried_again(gone, ())
+        with self.lanes.moves.whole:
+            if self.lanes.moves.pending:
+                # what leaves the link, or comes back, must have a lane: a later round takes them
+                return
+            link, gone = self._taken.reconfigure()
+            self._spec = replace(self._spec, link=with_live(self._spec.link, link))
+            self.lanes.reconfigure(link, gone)
+            self._records.stops.tried_again(gone, ())
         if gone:
             log.info("topics_left_the_link", link=self.name, topics=sorted(gone))
         self._refresh_topics()

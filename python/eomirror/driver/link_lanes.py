@@ -126,7 +126,6 @@ class LinkLanes:
             link: The link with its new settings.
             gone: Topics that it mirrors no more: only lanes that have one of them start an attempt.
         """
-        self.moves.release(gone)
         for thread in list(self._lanes.values()):
             thread.reconfigure(link)
             thread.release(gone)

@@ -103,8 +103,10 @@ class LinkSet:
         by_name = {link.name: link for link in self.given}
         again = dict(changes.again)
         for name, settings in changes.live.items():
-            thread = self._threads[name]
-            if thread.lanes and not thread.over:
+            if (thread := self._threads.get(name)) is None:
+                # an earlier change of the same look begins it, with the newest settings
+                continue
+            if thread.lanes and not thread.over and thread.progress.error is None:
                 thread.configuration.changed(", ".join(settings))
                 thread.reconfigure(by_name[name])
             else:
@@ -112,9 +114,10 @@ class LinkSet:
                 again[name] = settings
         for name in (*changes.ended, *again):
             told = f"{', '.join(again[name])}: the link begins again" if name in again else "the link ends"
-            self._threads[name].configuration.changed(told)
-            self._threads[name].request_stop()
-            self._leaving.add(name)
+            if (thread := self._threads.get(name)) is not None:
+                thread.configuration.changed(told)
+                thread.request_stop()
+                self._leaving.add(name)
 
     def show_refusal(self, reason: str) -> None:
         """Shows the reason for which a changed configuration is refused; an empty one once one is taken."""
@@ -130,8 +133,12 @@ class LinkSet:
             self._leaving.discard(name)
             self._copies.release(name)
             del self._threads[name]
+        # its last records may be those that a link begun now has to know, or that it writes too
+        writing = any(self._threads[name].lanes for name in self._leaving)
         for link, source, target in self._given:
             thread = self._threads.get(link.name)
+            if thread is None and writing:
+                continue
             # a mirror that stands by lets another one take the link
             if thread is None or (thread.progress.superseded and thread.over):
                 made = self._make(link, source, target, new_run_id())

@@ -68,6 +68,7 @@ class PartitionMoves:
 
     Attributes:
         slots: Lanes that run, wait, or have lent their partitions.
+        whole: Held during a look.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class PartitionMoves:
         clock: Clock,
     ) -> None:
         self.slots = Slots()
+        self.whole = threading.Lock()
         self._link = link
         self._lanes = lanes
         self._progress = progress
@@ -89,9 +91,6 @@ class PartitionMoves:
         # lane of each partition whose lane has no slot
         self._home: dict[SourcePartition, int] = {}
         self._move: _Move | None = None
-        # topics that left the link since the move began
-        self._gone: set[str] = set()
-        self._giving_out = threading.Lock()
         # lanes of which the timeline says that they wait
         self._told: set[int] = set()
         self._stopped = threading.Event()
@@ -118,6 +117,12 @@ class PartitionMoves:
         Returns:
             The new generation and what was moved; None if nothing moved.
         """
+        with self.whole:
+            return self._look(publish)
+
+    def _look(
+        self, publish: Callable[[Mapping[SourcePartition, int], Collection[int]], Generation]
+    ) -> tuple[int, Collection[SourcePartition]] | None:
         now = self._clock.monotonic()
         for lane in self.slots.dead(now):
             # Spark may only begin its task again, on a slot that it does not have, and tell the driver nothing
@@ -127,31 +132,28 @@ class PartitionMoves:
         if self._stopped.is_set():
             return None
         if self._move is None:
-            with self._giving_out:
-                self._gone.clear()
             self._move = self._next(now)
         if (move := self._move) is None:
             return None
         generation = publish(move.to, move.givers)
         self._move = None
-        with self._giving_out:
-            for lane, thread in self._lanes.items():
-                got = [
-                    replace(item, generation=generation.generation)
-                    for item in move.items
-                    if move.to[item.source] == lane and item.source.topic not in self._gone
-                ]
-                self._progress.assign(lane, got)
-                thread.moved(generation.of_lane(lane), got, lent=lane in self.slots.lent)
+        for lane, thread in self._lanes.items():
+            got = [
+                replace(item, generation=generation.generation)
+                for item in move.items
+                if move.to[item.source] == lane
+            ]
+            self._progress.assign(lane, got)
+            thread.moved(generation.of_lane(lane), got, lent=lane in self.slots.lent)
         log.info(
             "partitions_moved", link=self._link, generation=generation.generation, partitions=len(move.to)
         )
         return generation.generation, move.to.keys()
 
-    def release(self, topics: Collection[str]) -> None:
-        """Keeps partitions of topics that left the link from the lanes, where they are between two; lanes come next."""
-        with self._giving_out:
-            self._gone.update(topics)
+    @property
+    def pending(self) -> bool:
+        """True if partitions are between two lanes: a publication failed, and is repeated.  Read it under `whole`."""
+        return self._move is not None
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -30,6 +30,9 @@ __all__ = ["TakenLink"]
 
 log = structlog.get_logger(__name__)
 
+# after which a lane has dropped a topic that left the link, so that another link may write its copy
+_DROPPED_SECONDS = 10.0
+
 
 class TakenLink:
     """
@@ -62,6 +65,8 @@ class TakenLink:
         self.owner: LinkOwner | None = None
         self.known: set[SourcePartition] = set()
         self.given: Link | None = None
+        # topics that left the link, with the time
+        self._left: dict[str, float] = {}
         self._link = spec.link
         self._sessions = sessions
         self._make_discovery = discovery
@@ -127,6 +132,10 @@ class TakenLink:
         self, records: LinkRecords, stopped: Callable[[], bool]
     ) -> Mapping[int, Sequence[AssignedPartition]]:
         """Discovers topics, and adds new partitions to the layout; returns those that each lane gets."""
+        now = self._tools.clock.monotonic()
+        if left := {topic for topic, at in self._left.items() if now - at >= _DROPPED_SECONDS}:
+            self._tools.copies.release(self._link.name, left - {source.topic for source in self.known})
+            self._left = {topic: at for topic, at in self._left.items() if topic not in left}
         new = self._new(self.discovery.refresh(), records)
         if new and (stopped() or self.owner is None):
             return {}
@@ -156,7 +165,7 @@ class TakenLink:
             self.owner.reconfigure(link)
         gone = {source.topic for source in self.known if not link.mirrors(source.topic)}
         self.known = {source for source in self.known if source.topic not in gone}
-        self._tools.copies.release(link.name, gone)
+        self._left |= dict.fromkeys(gone, self._tools.clock.monotonic())
         if self.given is given:
             self.given = None
         return link, gone

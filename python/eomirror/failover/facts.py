@@ -143,7 +143,7 @@ def mirrored(
     return {
         each: position
         for each, position in positions.items()
-        if (each in assigned or each in gone) and each.topic != beats
+        if (each in assigned or each in gone) and link.filter.matches(each.topic) and each.topic != beats
     }
 
 

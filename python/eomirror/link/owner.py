@@ -471,6 +471,8 @@ class LinkOwner:
             fresh = [item for item in partitions if item.source not in had]
             if not fresh:  # published by a call whose answer was lost: no lane has received it
                 return by_lane(before, partitions)
+            if self._control.closed:
+                raise StoppedError(f"link {self._link.name}: closed before new partitions were published")
             # partitions may have been moved meanwhile
             after = revised(
                 self._control.layout(), [item.source for item in fresh], now_ms=self._clock.wall_ms()

@@ -177,6 +177,15 @@ class Endpoints:
             case _:
                 return _json({"error": "no such path"}, HTTPStatus.NOT_FOUND)
 
+    def reconfigure(self, *, holds_secret: Callable[[str], bool], queries: Queries | None) -> None:
+        """Takes secrets and answers of a changed configuration; what is shown is drawn anew without these secrets."""
+        before = self._holds_secret
+        # one that was replaced stays secret
+        self._holds_secret = lambda text: holds_secret(text) or before(text)
+        self._queries = queries
+        with self._lock:
+            self._shown = {}
+
     def prepare(self, judged: Judged) -> None:
         """Builds what a request about a link needs, so that the request only draws it, and adds it to the history."""
         shown, now = self._without_secrets(judged), self._clock.monotonic()

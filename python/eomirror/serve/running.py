@@ -112,14 +112,24 @@ class RunningEndpoints:
         for over in self._ends.values():
             over.set()
 
-    def reconfigure(self, links: Iterable[Link], readers: Mapping[str, Callable[[], Reader]]) -> None:
+    def reconfigure(
+        self,
+        links: Iterable[Link],
+        readers: Mapping[str, Callable[[], Reader]],
+        *,
+        holds_secret: Callable[[str], bool],
+        queries: Queries | None,
+    ) -> None:
         """
-        Takes the links of a changed configuration.
+        Takes a changed configuration.
 
         Args:
             links: All links that the mirror runs.
             readers: As of the constructor.
+            holds_secret: As of the constructor.
+            queries: As of the constructor.
         """
+        self._endpoints.reconfigure(holds_secret=holds_secret, queries=queries)
         facts = {link.name: LinkFacts.of(link) for link in links}
         with self._lock:
             for name in self._facts.keys() - facts.keys():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
@@ -19,7 +20,7 @@ from eomirror.plane.client.producer import TransactionalProducer
 from eomirror.plane.protocol import CommitOutcome
 from support.clusters.frames import Api
 from support.clusters.rules import Match
-from support.traffic.records import create_topic
+from support.traffic.records import create_topic, wait_for
 from support.traffic.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
@@ -108,6 +109,12 @@ class Stage:
         self.proxy.await_event("held", rule)
         self.proxy.release(rule)
         return self.proxy.await_event("late answer", rule)
+
+    def shows(self, values: list[bytes]) -> None:
+        """A read_committed reader sees these and no others, once the markers of what was committed are written."""
+        with suppress(AssertionError):
+            wait_for(lambda: self.visible() == values)
+        assert self.visible() == values
 
     def visible(self) -> list[bytes | None]:
         """What a read_committed reader sees now, past the proxy."""

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from eomirror.config import Cluster, Link
+from eomirror.config.changes import ConfigChanges
 from eomirror.driver import driver as driver_module
 from eomirror.driver import link as link_module
 from eomirror.driver.channel import AttemptId
 from eomirror.driver.driver import DriverOptions, MirrorDriver, more_stop_seconds
-from eomirror.errors import MirrorError, StoppedError, SupersededError, UnreachableError
+from eomirror.driver.link_tools import same_error
+from eomirror.errors import MirrorError, StoppedError, SupersededError, UnreachableError, UsageError
 from eomirror.kafka.session import LinkSessions
 from eomirror.lane.spec import AssignedPartition, Ending, LaneProgress, PartitionProgress
 from eomirror.serve.http import Request
@@ -420,3 +422,21 @@ def test_a_run_that_ends_as_caught_up_exports_the_lag_that_ended_it(
         assert f'eomirror_lag_records{{link="{name}",topic="orders"}} 0\n' in page
         assert f'eomirror_lag_seconds{{link="{name}",topic="orders"}} 0.0\n' in page
     assert {link.lag_unknown for link in (*report.links, *last.links)} == {""}
+
+
+def test_a_changed_configuration_right_after_the_start_is_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And an order to write into filled copies is for the links of the start."""
+    monkeypatch.setattr(driver_module, "open_engine", lambda *_, **__: time.sleep(5))
+    side = Side()
+    made = driver(side, ordered=RunOptions(into_filled=True, take_over=True))
+    made.refuse_configuration("bad")
+    report = made.run(0.3)
+    assert report.links[0].outcome == "time over"
+
+
+def test_a_run_that_ends_when_caught_up_takes_no_changed_configuration() -> None:
+    """It would wait for topics that left it."""
+    made = driver(Side())
+    made._until = "caught-up"
+    with pytest.raises(UsageError, match="caught up"):
+        made.reconfigure([], ConfigChanges((), (), {}, {}, ()), clusters={}, all_missing=same_error)

@@ -357,3 +357,25 @@ def test_a_lane_without_a_slot_waits_for_partitions(lane: LaneThread, host: Host
     lane.moved(3, [replace(item, generation=3) for item in taken])
     again = host.begun.get(timeout=_SECONDS)
     assert (again.generation, len(again.partitions)) == (3, 2)
+
+
+def test_a_topic_that_was_stopped_and_left_the_link_is_mirrored_once_it_is_back(
+    lane: LaneThread, host: Host
+) -> None:
+    """The attempt that ends reports its stop once more; and a lane that had no partition of it may get one."""
+    host.begun.get(timeout=_SECONDS)
+    lane.drop({"bad", "late"})
+    host.endings.put(Ending.STOPPED)
+    host.begun.get(timeout=_SECONDS)
+    lane.release({"late"})
+    lane.add([assigned("late", 0)])
+    messages = [host.told.get(timeout=_SECONDS) for _ in range(2)]
+    assert [each["type"] for each in messages] == ["stop", "added"]
+
+    lane.release({"good"})
+    host.endings.put({"ending": Ending.STOPPED, "stopped_topics": {"good": StoppedTopic("refused")}})
+    host.begun.get(timeout=_SECONDS)
+    lane.add([assigned("good", 1)])
+    host.endings.put(Ending.STOPPED)
+    last = host.begun.get(timeout=_SECONDS)
+    assert {item.source.topic for item in last.partitions} == {"good", "late"}

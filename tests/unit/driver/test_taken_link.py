@@ -42,7 +42,7 @@ class Rig:
         )  # fmt: skip
         self.stops = StopRecords(self.spec, PlayedClock(100.0))
         sessions: Any = SimpleNamespace(close=lambda: None)
-        tools: Any = SimpleNamespace(wants_goals=False, copies=Copies())
+        tools: Any = SimpleNamespace(wants_goals=False, copies=Copies(), clock=PlayedClock(0.0))
         self.taken = TakenLink(self.spec, sessions, lambda _: self, lambda _: self, tools)  # type: ignore[arg-type, return-value]
         self.taken.take(bool, lambda _: None)
 
