@@ -129,6 +129,14 @@ class LaneChannel:
         with self._lock:
             return self._lock.wait_for(lambda: not self._of(link, lane), seconds)
 
+    def forget(self, link: str, lane: int) -> None:
+        """Closes the connections of a lane: attempts of another run may connect, whose numbers begin anew."""
+        with self._lock:
+            lines = self._of(link, lane)
+            self._lines.pop((link, lane), None)
+        for line in lines:
+            line.close()
+
     def close(self) -> None:
         """Closes all connections; lanes that still run stop then."""
         with self._lock:

@@ -211,6 +211,8 @@ class LinkLanes:
         if channel is not None and not channel.wait_disconnected(self._link, lane, _SILENCE_SECONDS):
             self.aborted = True
             log.warning("lane_still_connected", link=self._link, lane=lane)
+            # the link may begin again in this process
+            channel.forget(self._link, lane)
 
     def attempt_begun(self, spec: LaneSpec) -> None:
         """Records the start of an attempt."""

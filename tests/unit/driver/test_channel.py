@@ -322,6 +322,18 @@ def test_a_later_attempt_takes_the_line_and_an_earlier_one_cannot(driver: Driver
     new.close()
 
 
+def test_an_attempt_of_another_run_connects_once_the_lane_is_forgotten(driver: Driver) -> None:
+    """Its numbers begin anew; a connection of before may stay open for long, as to a machine that is gone."""
+    old = driver.connect(epoch=5)
+    driver.channel.forget("a->b", 3)
+    assert driver.channel.wait_disconnected("a->b", 3, 10)
+    new = driver.connect(epoch=1)
+    driver.channel.send("a->b", 3, encode_added([added()]))
+    until(lambda: new.added() == (added(),))
+    new.close()
+    old.close()
+
+
 def test_an_epoch_that_goes_on_keeps_its_line(driver: Driver) -> None:
     """Orders go to the next epoch; what the one before still says is heard."""
     old = driver.connect(epoch=1)

@@ -14,11 +14,14 @@ from eomirror.driver.link_lanes import LinkLanes
 from eomirror.types import SourcePartition
 
 
-def lanes(*, silent: bool) -> LinkLanes:
+def lanes(*, silent: bool, forgotten: list[tuple[str, int]] | None = None) -> LinkLanes:
     """Those of a link whose channel falls silent in time, or does not."""
     unused: Any = SimpleNamespace(patient=True, clock=SYSTEM_CLOCK, set_lane_state=lambda *_: None)
     made = LinkLanes("a->b", unused, unused, unused, check_owner=lambda: None, fail=lambda *_: None)
-    channel: Any = SimpleNamespace(wait_disconnected=lambda *_: silent)
+    forget = [] if forgotten is None else forgotten
+    channel: Any = SimpleNamespace(
+        wait_disconnected=lambda *_: silent, forget=lambda *lane: forget.append(lane)
+    )
     made._engine = SimpleNamespace(channel=channel)  # type: ignore[assignment]
     return made
 
@@ -26,9 +29,12 @@ def lanes(*, silent: bool) -> LinkLanes:
 @pytest.mark.parametrize("silent", [True, False])
 def test_a_lane_that_does_not_rest_is_told_like_one_that_is_cut_off(*, silent: bool) -> None:
     """EO-10: a run that says that it ended well has nothing left that may still commit."""
-    made = lanes(silent=silent)
+    forgotten: list[tuple[str, int]] = []
+    made = lanes(silent=silent, forgotten=forgotten)
 
     made.wait_disconnected(0)
+
+    assert forgotten == ([] if silent else [("a->b", 0)])
 
     assert made.aborted is not silent
 
