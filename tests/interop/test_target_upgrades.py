@@ -98,6 +98,8 @@ def test_the_protocol_follows_a_feature_that_is_raised_and_lowered(
     with scene_into(Bare(target)) as scene:
         mirror = scene.command(lanes=1)
         scene.start(mirror)
+        # the move from the driver's worker to Spark has a producer of its own
+        scene.wait(lambda: mirror.said("lane_starts") >= 2, 90, "the lane is not on Spark")
         speaks(scene, ["V1"])
         finalize_feature(target, TRANSACTIONS, 2)
         speaks(scene, ["V1", "V2"])
