@@ -80,6 +80,11 @@ class Changed:
         with urlopen(f"http://{address}api/v1/links/{self.name}-{link}", timeout=20) as answer:
             return dict(json.loads(answer.read()))
 
+    def status(self, *arguments: str, path: Path | None = None) -> str:
+        """What `eomirror status` says."""
+        command = [sys.executable, "-m", "eomirror", "status", str(path or self.path), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+
     def attempts(self, link: str) -> dict[int, tuple[str, int, int]]:
         """Run, epoch and attempt of each lane."""
         shown = self.page(link)
@@ -125,6 +130,14 @@ def test_topics_come_and_go_without_a_pause_of_other_lanes(changed: Changed) -> 
     assert not changed.same("a")
     assert changed.topic("a") not in {row["topic"] for row in changed.page("one")["topic_rows"]}
 
+    links = {link["link"]: link for link in json.loads(changed.status("-o", "json"))["links"]}
+    parked = {
+        topic["topic"]: {part["parked"] for part in topic["partitions"]}
+        for topic in links[f"{changed.name}-one"]["topics"]
+    }
+    assert parked == {changed.topic("a"): {True}, changed.topic("b"): {False}, changed.topic("c"): {False}}
+    assert links[f"{changed.name}-one"]["lag_records"] == 0
+
     changed.edit(one=changed.link("one", ["a", "b", "c"]))
     wait_for(lambda: changed.same("a"), 30)
     assert changed.attempts("two") == others
@@ -166,8 +179,7 @@ def test_a_bad_file_is_refused_by_name_and_the_one_of_before_stays_in_force(chan
     good.write_text(yaml.safe_dump(changed.settings()))
 
     def status() -> str:
-        command = [sys.executable, "-m", "eomirror", "status", str(good), "-o", "table"]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+        return changed.status("-o", "table", path=good)
 
     wait_for(lambda: "the changed configuration is refused" in status(), 30)
     changed.edit()

@@ -392,7 +392,19 @@ class StatusReader:
 
     def _control(self) -> ControlView:
         view, self._control_records = self._topics.control(self._names.control_topic)
-        return view
+        if (generation := view.generation) is None:
+            return view
+        # a topic that left the link under a running mirror keeps its lane in the layout (docs/adr/0034)
+        layout = generation.assignment
+        kept = {
+            source: lane
+            for source, lane in layout.partitions.items()
+            if self._link.filter.matches(source.topic) or self._link.mirrors(source.topic)
+        }
+        if len(kept) == len(layout.partitions):
+            return view
+        parked = replace(layout, partitions=kept, parked=layout.known - kept.keys())
+        return replace(view, generation=replace(generation, assignment=parked))
 
     def _groups(self, targets: Collection[str], ends: Mapping[tuple[str, int], int]) -> GroupsStatus | None:
         """Returns the status of groups from checkpoints; None if the topic does not exist (yet)."""
