@@ -80,18 +80,7 @@ class RegistryThread:
         """Returns the state of the mirror of schemas; None if the link mirrors none."""
         if self._link.schemas is None:
             return None
-        one, now = self._snapshot, self._clock.wall_ms()
-        return SchemasStatus(
-            state=one.state,
-            subjects=one.subjects,
-            versions=one.versions,
-            pending=one.pending,
-            conflicts=one.conflicts,
-            kept=one.kept,
-            age_seconds=max(0.0, (now - one.equal_at) / 1000) if one.equal_at else None,
-            problem=one.problem,
-            fix=one.fix,
-        )
+        return SchemasStatus.of(self._snapshot, self._clock.wall_ms())
 
     def write(self, commit: Callable[[Sequence[MetadataRecord]], None]) -> None:
         """

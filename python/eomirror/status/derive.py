@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from eomirror.records.control import ControlView, Stopped
     from eomirror.records.mm2 import Checkpoint
     from eomirror.records.position import AttemptClaim, Position
-    from eomirror.records.reports import Reports, SchemasMirrored, Verification
+    from eomirror.records.reports import Reports, Verification
     from eomirror.recovery.resume import SourceFacts, TargetFacts
     from eomirror.status.liveness import Liveness
     from eomirror.types import SourcePartition
@@ -89,22 +89,7 @@ def with_reports(status: LinkStatus, reports: Reports, *, now_ms: int) -> LinkSt
         refused_configuration=refused if refused is not None and refused.run == run else None,
         schemas=None
         if reports.schemas is None or reports.schemas.run != run
-        else _schemas_status(reports.schemas, now_ms + round(1000 * status.clock_offset_seconds)),
-    )
-
-
-def _schemas_status(one: SchemasMirrored, now_ms: int) -> SchemasStatus:
-    """Returns the state of the mirror of schemas that the owner recorded last; the time is by the owner's clock."""
-    return SchemasStatus(
-        state=one.state,
-        subjects=one.subjects,
-        versions=one.versions,
-        pending=one.pending,
-        conflicts=one.conflicts,
-        kept=one.kept,
-        age_seconds=max(0.0, (now_ms - one.equal_at) / 1000) if one.equal_at else None,
-        problem=one.problem,
-        fix=one.fix,
+        else SchemasStatus.of(reports.schemas, now_ms + round(1000 * status.clock_offset_seconds)),
     )
 
 

@@ -387,6 +387,27 @@ class SchemasStatus:
     problem: str = ""
     fix: str = ""
 
+    @classmethod
+    def of(cls, one: Any, now_ms: int) -> SchemasStatus:
+        """
+        Returns the state at a time.
+
+        Args:
+            one: A `SchemasSnapshot`, or the `SchemasMirrored` that its owner recorded.
+            now_ms: Wall clock of the owner.
+        """
+        return cls(
+            state=one.state,
+            subjects=one.subjects,
+            versions=one.versions,
+            pending=one.pending,
+            conflicts=one.conflicts,
+            kept=one.kept,
+            age_seconds=max(0.0, (now_ms - one.equal_at) / 1000) if one.equal_at else None,
+            problem=one.problem,
+            fix=one.fix,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStatus:
