@@ -312,7 +312,7 @@ class Mirror:
 
     def _links_of(self, config: Config) -> list[Link]:
         """Returns the links to run, each once."""
-        return list(dict.fromkeys([config.link(name) for name in self._chosen] or config.links))
+        return list(dict.fromkeys(config.chosen(self._chosen)))
 
     @staticmethod
     def _clusters(config: Config, links: Sequence[Link]) -> list[Cluster]:

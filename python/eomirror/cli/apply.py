@@ -46,7 +46,7 @@ def apply(config: str, links: tuple[str, ...], overrides: tuple[str, ...], outpu
     from eomirror.errors import MirrorError
 
     loaded = load_config(config, overrides=overrides)
-    chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
+    chosen = loaded.chosen(links)
     done = [_applied(loaded, link) for link in chosen]
 
     def draw() -> None:

@@ -166,7 +166,7 @@ def _note(config: Config, links: tuple[str, ...], result: DrillResult) -> None:
     from eomirror.kafka.session import ClusterSession
     from eomirror.records.names import LinkNames
 
-    for link in [config.link(name) for name in links] or config.links:
+    for link in config.chosen(links):
         names, target = LinkNames(link.state_name), config.clusters[link.target]
         client_id = names.client_id("drill")
         try:

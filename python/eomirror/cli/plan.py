@@ -79,7 +79,7 @@ def plan(
     from eomirror.errors import MirrorError
 
     loaded = load_config(config, overrides=overrides)
-    chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
+    chosen = loaded.chosen(links)
     if acls:
         return _print_rights(needed_rights(loaded, chosen, principal=principal), output)
     unused = loaded.unused_clusters

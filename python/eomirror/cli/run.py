@@ -252,7 +252,7 @@ def mirror_links(
     service = ServiceManager()
 
     endpoints = RunningEndpoints(
-        [loaded.link(name) for name in links] or loaded.links,
+        loaded.chosen(links),
         version=__version__,
         readers=_readers(loaded, links) if address is not None or every_seconds is not None else {},
         per_partition=per_partition,
@@ -283,7 +283,7 @@ def mirror_links(
         if not changes.texts:
             display.event("the configuration was read again: no link is concerned")
         endpoints.reconfigure(
-            [found.link(name) for name in links] or found.links,
+            found.chosen(links),
             {} if address is None and every_seconds is None else _readers(found, links),
             holds_secret=secret_finder(found.clusters.values()),
             queries=None if address is None else _queries(found),
@@ -390,7 +390,7 @@ def _readers(config: Config, links: tuple[str, ...]) -> dict[str, Callable[[], S
             config.clusters[link.target],
             hanging=HangingTransactions,
         )
-        for link in [config.link(name) for name in links] or config.links
+        for link in config.chosen(links)
     }
 
 

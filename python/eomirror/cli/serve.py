@@ -107,7 +107,7 @@ def _serve(
     from eomirror.status.sinks import SinkReader
 
     loaded = load_config(config, overrides=overrides)
-    chosen = [loaded.link(name) for name in links] or list(loaded.links)
+    chosen = loaded.chosen(links)
     sinks = SinkReader(loaded.clusters)
     endpoints = PolledEndpoints(
         {

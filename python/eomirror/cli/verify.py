@@ -200,7 +200,7 @@ def verify(
             fix="leave out --master and --spark-conf, or --resume and --follow",
         )
     loaded = load_config(config, overrides=overrides)
-    chosen = [loaded.link(name) for name in links] if links else list(loaded.links)
+    chosen = loaded.chosen(links)
     if transactions:
         require_reachable(loaded.clusters[link.target] for link in chosen)
         return audit_transactions(loaded, chosen, at_rest=at_rest, output=output)

@@ -85,8 +85,8 @@ def changes_of(before: Config, after: Config, chosen: Collection[str] = ()) -> C
     Raises:
         UsageError: ``after`` lacks a link that the run was asked for.
     """
-    old = {link.name: link for link in _chosen(before, chosen)}
-    new = {link.name: link for link in _chosen(after, chosen)}
+    old = {link.name: link for link in before.chosen(chosen)}
+    new = {link.name: link for link in after.chosen(chosen)}
     again: dict[str, tuple[str, ...]] = {}
     live: dict[str, tuple[str, ...]] = {}
     for name in old.keys() & new.keys():
@@ -104,10 +104,6 @@ def changes_of(before: Config, after: Config, chosen: Collection[str] = ()) -> C
         dict(sorted(live.items())),
         ("spark",) if before.spark != after.spark else (),
     )
-
-
-def _chosen(config: Config, chosen: Collection[str]) -> list[Link]:
-    return [config.link(name) for name in chosen] or list(config.links)
 
 
 def _differing(one: Link, other: Link) -> tuple[str, ...]:

@@ -560,6 +560,15 @@ class Config:
         used = {alias for link in self.links for alias in (link.source, link.target, *(link.origins or ()))}
         return tuple(alias for alias in self.clusters if alias not in used)
 
+    def chosen(self, names: Iterable[str]) -> list[Link]:
+        """
+        Returns the links of these names; all links without names.
+
+        Raises:
+            UsageError: There is no link of a name.
+        """
+        return [self.link(name) for name in names] or list(self.links)
+
     def link(self, name: str) -> Link:
         """
         Returns the link of that name.

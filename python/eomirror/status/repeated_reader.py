@@ -158,7 +158,7 @@ class LinkReaders:
     """
 
     def __init__(self, config: Config, links: tuple[str, ...], *, sinks: bool = False) -> None:
-        chosen = [config.link(name) for name in links] if links else list(config.links)
+        chosen = config.chosen(links)
         more = more_seconds(len(chosen))
         self._readers = [
             (
