@@ -51,7 +51,7 @@ IDLE = Workload(name="idle", title="no traffic", partitions=6)
 _START_SECONDS = 120.0
 _RECORDS = 600
 # lanes that began in processes of the driver have moved to Spark by then
-_SETTLE_SECONDS = 45.0
+_SETTLE_SECONDS = 90.0
 _LOOK_SECONDS = 0.1
 # settings that are changed one after the other; the first topics have them
 _SETTINGS = 5
