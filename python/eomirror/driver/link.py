@@ -361,7 +361,12 @@ class LinkThread:
             if self.lanes.moves.pending:
                 # what leaves the link, or comes back, must have a lane: a later round takes them
                 return
-            link, gone = self._taken.reconfigure()
+            try:
+                link, gone = self._taken.reconfigure()
+            except MirrorError as error:
+                self.configuration.refuse(f"not in force yet, tried again: {error}", retried=True)
+                raise
+            self.configuration.refuse("", retried=True)
             self._spec = replace(self._spec, link=with_live(self._spec.link, link))
             self.lanes.reconfigure(link, gone)
             self._records.stops.tried_again(gone, ())

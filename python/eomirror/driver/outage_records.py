@@ -252,6 +252,7 @@ class ConfigurationRecords:
         self._lock = threading.Lock()
         self._changes: list[PastEvent] = []
         self._refused: RefusedConfiguration | None = None
+        self._retried = False
         self._written: RefusedConfiguration | None = None
 
     @property
@@ -265,11 +266,20 @@ class ConfigurationRecords:
             at = max([self._clock.wall_ms(), *(one.at + 1 for one in self._changes)])
             self._changes.append(PastEvent(at=at, of="configuration", topic="", text=text))
 
-    def refuse(self, reason: str) -> None:
-        """Records the reason for which a changed file is refused; an empty one if the file is taken."""
+    def refuse(self, reason: str, *, retried: bool = False) -> None:
+        """
+        Records the reason for which a changed configuration is not in force.
+
+        Args:
+            reason: Empty once it is; then a refusal of the other kind stays.
+            retried: The link tries to take the change again; otherwise the file waits for its next change.
+        """
         hidden = any(holds_secret(cluster, reason) for cluster in self._clusters)
         now_ms = self._clock.wall_ms()
         with self._lock:
+            if not reason and self._refused is not None and self._retried != retried:
+                return
+            self._retried = retried
             self._refused = (
                 RefusedConfiguration(
                     reason=_HIDDEN if hidden else reason[:MOST_CHARACTERS], run=self._run, timestamp=now_ms

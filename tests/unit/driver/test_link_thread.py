@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,10 @@ from eomirror.clock import SYSTEM_CLOCK
 from eomirror.driver.channel import AttemptId
 from eomirror.driver.link import LinkThread
 from eomirror.driver.link_lanes import LinkLanes
+from eomirror.driver.outage_records import ConfigurationRecords
+from eomirror.errors import QuotaError
 from eomirror.types import SourcePartition
+from support.fakes.lane_fakes import spec
 
 
 def lanes(*, silent: bool, forgotten: list[tuple[str, int]] | None = None) -> LinkLanes:
@@ -78,3 +83,47 @@ def test_offsets_of_groups_are_sent_to_the_lane_that_got_the_partition() -> None
     for _ in range(2):
         LinkThread._look_at_slots(link)
     assert (link.generation, told) == (3, [{source}])
+
+
+def changed_link(outcomes: list[Any]) -> Any:
+    """A link whose changed settings are taken or not, as the outcomes say."""
+
+    def reconfigure() -> Any:
+        found = outcomes.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    plain: Any = SimpleNamespace()
+    common = replace(spec(), source=plain, target=plain)
+    lanes = SimpleNamespace(
+        moves=SimpleNamespace(whole=nullcontext(), pending=False), reconfigure=lambda *_: None
+    )
+    return SimpleNamespace(
+        name="a->b", _spec=common, lanes=lanes, configuration=ConfigurationRecords(common, SYSTEM_CLOCK),
+        _taken=SimpleNamespace(reconfigure=reconfigure), _refresh_topics=lambda: None,
+        _records=SimpleNamespace(stops=SimpleNamespace(tried_again=lambda *_: None)),
+    )  # fmt: skip
+
+
+def test_a_change_that_cannot_be_made_ready_is_shown_until_it_is_in_force(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a refused file is; a file that is refused meanwhile stays so."""
+    monkeypatch.setattr("eomirror.driver.link.with_live", lambda link, _: link)
+    monkeypatch.setattr("eomirror.driver.outage_records.holds_secret", lambda *_: False)
+    held = QuotaError("too many topics", fix="wait", seconds=1.0)
+    link = changed_link([held, (None, set()), held, (None, set())])
+    with pytest.raises(QuotaError):
+        LinkThread._take_settings(link)
+    assert link.configuration.refused.reason == "not in force yet, tried again: too many topics\n  fix: wait"
+    LinkThread._take_settings(link)
+    assert link.configuration.refused is None
+
+    with pytest.raises(QuotaError):
+        LinkThread._take_settings(link)
+    link.configuration.refuse("line 3: no such setting")
+    LinkThread._take_settings(link)
+    assert link.configuration.refused.reason == "line 3: no such setting"
+    link.configuration.refuse("")
+    assert link.configuration.refused is None
