@@ -7,7 +7,8 @@ librdkafka, because a fork would lose both (`eomirror.spark.task` refuses such a
 
 Spark puts the archive of its Python modules first on the path.  Python keeps no bytecode of what it imports from there:
 the daemon would compile PySpark for 0.8 s, and each worker for 0.1 s more.  So an archive that belongs to an installed
-package leaves the path.
+package leaves the path, and with it Spark's own jar, which Spark puts there for modules of packages of another kind: a
+look for a package's version would read the names of its six thousand classes.
 
 Under other masters the daemon runs where eomirror may come with the task, so they keep PySpark's own.
 """
@@ -21,11 +22,12 @@ __all__ = ["without_archives"]
 
 
 def without_archives(path: list[str]) -> list[str]:
-    """Returns a module path without PySpark's archives, if the package that contains them is on it, too."""
+    """Returns a module path without PySpark's archives and jars, if the package that contains them is on it, too."""
     for entry in path:
         package = Path(entry).parents[2] if entry.endswith("/python/lib/pyspark.zip") else None
         if package is not None and str(package.parent) in path and (package.parent / "py4j").is_dir():
-            return [each for each in path if Path(each).parent != Path(entry).parent]
+            theirs = (Path(entry).parent, package / "jars")
+            return [each for each in path if Path(each).parent not in theirs]
     return path
 
 

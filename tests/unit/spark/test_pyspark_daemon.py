@@ -11,10 +11,15 @@ if TYPE_CHECKING:
 
 
 def test_archives_of_the_installed_package_leave_the_path(tmp_path: Path) -> None:
-    """Both of them, so that what is installed beside is imported, with its bytecode; the rest stays in order."""
+    """All of them, so that what is installed beside is imported, with its bytecode; the rest stays in order."""
     (tmp_path / "py4j").mkdir()
     lib = tmp_path / "pyspark" / "python" / "lib"
-    path = ["/mine", f"{lib}/pyspark.zip", f"{lib}/py4j-0.10.9.9-src.zip", "/usr/lib/python3", str(tmp_path)]
+    archives = [
+        f"{lib}/pyspark.zip",
+        f"{lib}/py4j-0.10.9.9-src.zip",
+        f"{tmp_path}/pyspark/jars/spark-core.jar",
+    ]
+    path = ["/mine", *archives, "/usr/lib/python3", str(tmp_path)]
     assert without_archives(path) == ["/mine", "/usr/lib/python3", str(tmp_path)]
 
 
