@@ -388,7 +388,6 @@ class MirrorDriver:
         )
         tell = options.on_event or (lambda _: None)
         tools = LinkTools(
-            run=run,
             clock=self._clock,
             engine=self._engine,
             context=self._opened.context,

@@ -113,7 +113,6 @@ class LinkTools:
         all_missing: Returns the error of a start that lacks a right with all that are missing.
     """
 
-    run: str
     clock: Clock
     engine: Future[Engine]
     on_event: Callable[[str], None]
