@@ -224,6 +224,8 @@ class LaneTransaction:
         crash_point("lane.state_written")
         outcome = self.plane.commit()
         crash_point("lane.committed")
+        # a lane at rest keeps no records of thousands of positions; orjson's take 4 kB and more each
+        self._written.forget()
         self._partitions.committed(permit.positions)
         for gap in permit.gaps:
             log.warning("gap_accepted", source=str(gap.source), start=gap.start, end=gap.end)
