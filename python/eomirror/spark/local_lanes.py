@@ -114,14 +114,21 @@ class LocalWorkers:
         if worker is not None:
             worker.kill()
 
-    def release(self, link: str, lane: int) -> None:
-        """Ends the worker of a lane once its parked lane has ended: its next epoch runs elsewhere."""
+    def release(self, link: str, lane: int, *, last: bool) -> None:
+        """
+        Ends the worker of a lane once its parked lane has ended: its next epoch runs elsewhere.
+
+        Args:
+            link: Its link.
+            lane: Its number; it may have no worker, if Spark was up before it began.
+            last: True if no lane will ask for a worker any more: without workers the server ends.
+        """
         with self._lock:
             worker = self._workers.pop((link, lane), None)
-            if worker is not None and not self._workers:
-                # the last one: the server is not needed any more, and ends
+            ends = last and not self._workers and self._control.fileno() != -1
+            if ends:
                 self._control.close()
-        if worker is not None:
+        if worker is not None or ends:
             timer = threading.Timer(PARKED_SECONDS, self._leave, (worker,))
             timer.daemon = True
             timer.start()
@@ -136,8 +143,9 @@ class LocalWorkers:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._server.wait(1.0)
 
-    def _leave(self, worker: _LaneWorker) -> None:
-        worker.close()
+    def _leave(self, worker: _LaneWorker | None) -> None:
+        if worker is not None:
+            worker.close()
         # leaves no zombie of a server that has ended
         self._server.poll()
 
@@ -242,8 +250,9 @@ class MovingJobs:
             jobs = self._spark
             if jobs is None:
                 self._here.add(attempt)
+            last = not self._here
         if jobs is not None:
-            self._workers.release(spec.link.name, spec.lane)
+            self._workers.release(spec.link.name, spec.lane, last=last)
             return jobs.run(spec)
         try:
             return self._workers.run(spec)
