@@ -224,9 +224,15 @@ class LaneThread:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
+    def parted(self, attempt: AttemptId) -> None:
+        """Records that an attempt has closed all its clients and taken its leave; its report may still be under way."""
+        with self._changed:
+            if self._heard == attempt[2:]:
+                self._heard = ()
+
     @property
     def connected(self) -> bool:
-        """True if the running attempt has connected; before that it cannot have a transaction."""
+        """True if the running attempt has connected and not taken its leave: otherwise it has no transaction."""
         with self._changed:
             return self._running is not None and self._heard == (self._running.epoch, self._running.attempt)
 

@@ -156,6 +156,9 @@ class LinkLanes:
 
     def disconnected(self, attempt: AttemptId, *, parted: bool) -> None:
         """Records that the newest attempt of a lane is not connected any more; ``parted``: it took its leave."""
+        lane = self._lanes.get(attempt.lane)
+        if parted and lane is not None:
+            lane.parted(attempt)
         self.moves.slots.disconnected(attempt.lane, self._tools.clock.monotonic(), parted=parted)
 
     def update(self, attempt: AttemptId, progress: LaneProgress) -> None:

@@ -39,6 +39,19 @@ def test_a_lane_that_does_not_rest_is_told_like_one_that_is_cut_off(*, silent: b
     assert made.aborted is not silent
 
 
+@pytest.mark.parametrize("parted", [True, False])
+def test_a_lane_whose_report_is_late_is_told_if_it_took_its_leave(*, parted: bool) -> None:
+    """One whose connection broke may have left a transaction open, so the run does not say that it ended well."""
+    made = lanes(silent=True)
+    told: list[AttemptId] = []
+    made._lanes[0] = SimpleNamespace(parted=told.append)  # type: ignore[assignment]
+    attempt = AttemptId("a->b", 0, 1, 1)
+
+    made.disconnected(attempt, parted=parted)
+
+    assert told == ([attempt] if parted else [])
+
+
 def test_an_attempt_that_was_cancelled_gives_its_lane_no_slot() -> None:
     """Spark began it nevertheless, and it is told to leave; the lane waits on."""
     made = lanes(silent=True)
