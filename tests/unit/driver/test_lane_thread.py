@@ -221,21 +221,6 @@ def test_a_lane_ends_when_no_task_mirrors_for_it_any_more(lane: LaneThread, host
     assert host.failures == []
 
 
-def test_only_an_attempt_that_has_not_taken_its_leave_may_have_a_transaction(
-    lane: LaneThread, host: Host
-) -> None:
-    """A busy Spark may bring its report later than a stop waits, and then nothing of it was aborted."""
-    spec = host.begun.get(timeout=_SECONDS)
-    attempt = AttemptId("a->b", 1, spec.epoch, spec.attempt)
-    assert not lane.connected
-    lane.greeting(attempt)
-    assert lane.connected
-    lane.parted(attempt._replace(epoch=spec.epoch - 1))
-    assert lane.connected, "its predecessor has left"
-    lane.parted(attempt)
-    assert not lane.connected
-
-
 def test_a_paused_lane_holds_until_it_is_resumed(lane: LaneThread, host: Host) -> None:
     """The attempt ends between two transactions, and no other follows."""
     first = host.begun.get(timeout=_SECONDS)
