@@ -196,6 +196,53 @@ def judge_copy(
     assert watcher.broken == 0
 
 
+@pytest.mark.fault("F1")
+@pytest.mark.parametrize("stops", [3, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+def test_a_stop_around_the_move_to_spark_is_clean(
+    east: Any,
+    west: Any,
+    topic_name: str,
+    config: Path,
+    mirror: Callable[..., ProcessTree],
+    rng: random.Random,
+    entry: Entry,
+    stops: int,
+) -> None:
+    """EO-10: by either signal, before the move or within 5 s of it: exit code 0, and every copy is exact."""
+    source, target, copy = east.client_properties, west.client_properties, f"east.{topic_name}"
+    create_topic(source, topic_name, PARTITIONS, retention_ms="-1")
+    traffic = Traffic(source, topic_name, TrafficPlan(rng.getrandbits(32), PARTITIONS), rate=RATE / 4)
+    watcher = TopicWatcher(target, copy, PARTITIONS)
+    path = config.with_name("mirror.log")
+    settings = yaml.safe_load(config.read_text())
+    settings["links"][0]["lanes"] = 3
+    config.write_text(yaml.safe_dump(settings))
+    with running(traffic, watcher):
+        for number in range(stops):
+            written = Log(path)
+            tree = mirror()
+            step = "lanes move to spark" if number % 4 else "spark is up"
+            # a part of the five seconds each
+            moment = 5.0 * (number + rng.random()) / stops
+            sent = rng.choice((signal.SIGTERM, signal.SIGINT))
+            await_step(tree, written, step)
+            live_for(tree, moment if number % 4 else rng.random())
+            os.kill(tree.pid, sent)
+            entry.injected()
+            code = tree.wait(30.0)
+            assert code == 0, f"{sent.name} {moment:.2f} s after {step!r}: exit {code}\n{tree.last_lines()}"
+        traffic.finish()
+        last = mirror("--until", "caught-up")
+        assert last.wait(START_SECONDS) == 0, last.last_lines()
+        ends = Offsets(target).settled_ends(copy, PARTITIONS)
+        until = time.monotonic() + 60
+        while not watcher.has_reached(ends) and time.monotonic() < until:
+            time.sleep(0.05)
+
+    judge_copy(entry, traffic, watcher, judge(source, target, topic_name, {copy: watcher}, PARTITIONS)[copy])
+    assert_audited(load_config(config), complete=stops < AUDIT_EVERY)
+
+
 @pytest.mark.fault("F1", "F2")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [6, pytest.param(10, marks=pytest.mark.slow)])

@@ -61,7 +61,6 @@ class LaneThread:
         self._outdated = False
         # topics to retry: a stop that the running attempt reports for them is outdated
         self._retaken: set[str] = set()
-        self._heard: tuple[int, ...] = ()
         self._running: LaneSpec | None = None
         self._stopping = False
         # why no attempt begins: "giving" between `take` and `moved`, "lent" while other lanes have its partitions
@@ -224,17 +223,10 @@ class LaneThread:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    @property
-    def connected(self) -> bool:
-        """True if the running attempt has connected; before that it cannot have a transaction."""
-        with self._changed:
-            return self._running is not None and self._heard == (self._running.epoch, self._running.attempt)
-
     def greeting(self, attempt: AttemptId) -> list[Mapping[str, Any]]:
         """Returns the first messages for an attempt that has just connected."""
         with self._changed:
             spec = self._running
-            self._heard = attempt[2:]
             if self._stopping or spec is None or (spec.epoch, spec.attempt) != attempt[2:]:
                 # an abandoned attempt, such as a cancelled one that Spark started nevertheless
                 return [_STOP]

@@ -68,6 +68,8 @@ class LinkLanes:
         self.patient = progress.patient
         self.aborted = False
         self.running: set[tuple[int, int, int]] = set()
+        # of them, those that have connected and not taken their leave: another one has no transaction
+        self._connected: set[tuple[int, int, int]] = set()
         self._link = link
         self._tools = tools
         self._progress = progress
@@ -99,7 +101,7 @@ class LinkLanes:
         for lane in late:
             # its transaction stays open until the next owner of its transactional.id aborts it; it is never visible
             log.warning("lane_cut_off", link=self._link, lane=lane.lane)
-            self.aborted = self.aborted or lane.connected
+            self.aborted = self.aborted or any(number == lane.lane for number, _, _ in list(self._connected))
             self.cancel(lane.lane)
         last = Deadline(_LAST_SECONDS, self._tools.clock)
         for lane in late:
@@ -151,11 +153,15 @@ class LinkLanes:
         lane = self._lanes.get(attempt.lane)
         if attempt[1:] in self.running:
             # not an earlier one, which Spark began again although its job was cancelled
+            self._connected.add(attempt[1:])
             self.moves.slots.connected(attempt.lane, self._tools.clock.monotonic())
         return [] if lane is None else lane.greeting(attempt)
 
     def disconnected(self, attempt: AttemptId, *, parted: bool) -> None:
         """Records that the newest attempt of a lane is not connected any more; ``parted``: it took its leave."""
+        if parted:
+            # with all its clients closed; Spark may bring its report later than a stop waits
+            self._connected.discard(attempt[1:])
         self.moves.slots.disconnected(attempt.lane, self._tools.clock.monotonic(), parted=parted)
 
     def update(self, attempt: AttemptId, progress: LaneProgress) -> None:
@@ -192,6 +198,7 @@ class LinkLanes:
             crashed = report.ending.crashed
         finally:
             self.running.discard(key)
+            self._connected.discard(key)
             self.moves.slots.ended(spec.lane, crashed=crashed, now=self._tools.clock.monotonic())
         return report
 

@@ -207,6 +207,11 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     # the way up
     (_S.STARTING, _E.PRODUCER_READY): (_S.CONTROL, _C.READ_CONTROL),
     (_S.STARTING, _E.PLANE_CHANGED): (_S.STARTING, _C.INIT_PRODUCER),
+    # asked to stop before it has begun a transaction: a driver that stops does not wait for the way up
+    (_S.STARTING, _E.LEAVE): (_S.CLOSED, _C.END),
+    (_S.CONTROL, _E.LEAVE): (_S.CLOSED, _C.END),
+    (_S.POSITIONS, _E.LEAVE): (_S.CLOSED, _C.END),
+    (_S.COMPARING, _E.LEAVE): (_S.CLOSED, _C.END),
     (_S.CONTROL, _E.CONTROL_OURS): (_S.POSITIONS, _C.READ_POSITIONS),
     (_S.CONTROL, _E.CONTROL_NEWER): (_S.CLOSED, _C.END),
     (_S.POSITIONS, _E.POSITIONS_READ): (_S.COMPARING, _C.COMPARE_TOPICS),

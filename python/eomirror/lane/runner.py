@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 __all__ = ["LaneRunner"]
 
+# commands before the first transaction of an attempt, which a stop need not wait for
+_WAY_UP = frozenset(
+    {Command.INIT_PRODUCER, Command.READ_CONTROL, Command.READ_POSITIONS, Command.COMPARE_TOPICS}
+)
 # longest wait that records, messages of the driver and the end of the epoch end: what is left is due now and then
 _QUIET_SECONDS = 1.0
 _REST_SECONDS = 60.0
@@ -166,6 +170,8 @@ class LaneRunner:
 
     def _carry_out(self, command: Command) -> Event:
         try:
+            if command in _WAY_UP and self._leaves_early():
+                return Event.LEAVE
             return self._methods[command]()
         except RangeRefusedError as error:
             stopping = self._transaction.rejections.handle(error.rejection, self._partitions.positions)
@@ -191,6 +197,15 @@ class LaneRunner:
             self._start.stop_topic(consequence.topic, error)
         epoch.outcome = consequence.outcome
         return consequence.event
+
+    def _leaves_early(self) -> bool:
+        """Returns true if the lane is to stop before its first transaction; later the way up resolves what one left."""
+        leaving = self._transaction.leaving()
+        begun = any(state in WITH_TRANSACTION for state, _ in self._epoch.machine.taken)
+        if leaving is None or leaving.ending is not Ending.STOPPED or begun:
+            return False
+        self._epoch.outcome = leaving
+        return True
 
     def _await_records(self) -> Event:
         transaction = self._transaction

@@ -351,11 +351,12 @@ class FakeTopics:
 
 @dataclass
 class FakeMailbox:
-    """Asks the lane to stop once the plane has nothing more to do, or to move at once."""
+    """Asks the lane to stop once it has reported and the plane has nothing more to do, or to stop or move at once."""
 
     plane: FakePlane
     idle_looks: int = 1
     moves: bool = False
+    stops: bool = False
     reports: list[LaneProgress] = field(default_factory=list)
     additions: list[tuple[AssignedPartition, ...]] = field(default_factory=list)
 
@@ -365,6 +366,10 @@ class FakeMailbox:
     def stop(self) -> StopReason | None:
         if self.moves:
             return StopReason.MOVE
+        if self.stops:
+            return StopReason.SHUTDOWN
+        if not self.reports:
+            return None
         if self.plane.fetches or self.plane.late or self.additions or self.plane.silent_advance:
             return None
         self.idle_looks -= 1

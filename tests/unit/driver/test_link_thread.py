@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from eomirror.clock import SYSTEM_CLOCK
+from eomirror.clock import SYSTEM_CLOCK, Deadline
 from eomirror.driver.channel import AttemptId
 from eomirror.driver.link import LinkThread
 from eomirror.driver.link_lanes import LinkLanes
 from eomirror.driver.outage_records import ConfigurationRecords
 from eomirror.errors import QuotaError
+from eomirror.lane.spec import Ending
 from eomirror.types import SourcePartition
-from support.fakes.lane_fakes import spec
+from support.fakes.lane_fakes import ORDERS, spec
 
 
 def lanes(*, silent: bool, forgotten: list[tuple[str, int]] | None = None) -> LinkLanes:
@@ -42,6 +43,33 @@ def test_a_lane_that_does_not_rest_is_told_like_one_that_is_cut_off(*, silent: b
     assert forgotten == ([] if silent else [("a->b", 0)])
 
     assert made.aborted is not silent
+
+
+@pytest.mark.parametrize("last", ["connects", "parts", "is lost", "ends"])
+def test_a_lane_that_is_cut_off_may_have_a_transaction_until_it_takes_its_leave(last: str) -> None:
+    """On a busy machine Spark brings a report later than a stop waits; a connection that breaks says nothing."""
+    made = lanes(silent=True)
+    cut: list[Any] = []
+    late: Any = SimpleNamespace(lane=0, stop=lambda: None, join=lambda _: False, greeting=lambda _: [])
+    made._lanes[0] = late
+    engine: Any = made._engine
+    engine.jobs = SimpleNamespace(
+        cancel=lambda *lane: cut.append(lane), run=lambda spec: spec.report(Ending.EPOCH, "")
+    )
+    made._tools.engine = SimpleNamespace(result=lambda: engine)  # type: ignore[misc]
+    began = spec(ORDERS)
+    attempt = AttemptId("a->b", began.lane, began.epoch, began.attempt)
+    made.running.add(attempt[1:])
+    made.greeting(attempt)
+    if last in {"parts", "is lost"}:
+        made.disconnected(attempt, parted=last == "parts")
+    elif last == "ends":
+        made.run_attempt(began)
+
+    made.stop(Deadline(0, SYSTEM_CLOCK))
+
+    assert cut == [("a->b", 0)]
+    assert made.aborted is (last in {"connects", "is lost"})
 
 
 def test_an_attempt_that_was_cancelled_gives_its_lane_no_slot() -> None:

@@ -29,6 +29,7 @@ from support.fakes.runner_rig import Rig
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from eomirror.records.control import ControlView
     from eomirror.records.position import Position
 
 
@@ -201,6 +202,48 @@ def test_a_newer_generation_makes_the_attempt_leave() -> None:
 
     assert report.ending is Ending.SUPERSEDED
     assert rig.plane.calls == ["open"]
+
+
+def test_a_stop_in_the_start_of_a_lane_does_not_wait_for_its_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EO-10: a driver that stops has seconds; no transaction was begun, so there is nothing to finish."""
+    rig = Rig()
+    rig.mailbox.stops = True
+    assert rig.run().ending is Ending.STOPPED
+    assert rig.plane.calls == []
+
+    rig = Rig()
+    read = rig.state.read_control
+
+    def read_control() -> ControlView:
+        rig.mailbox.stops = True
+        return read()
+
+    monkeypatch.setattr(rig.state, "read_control", read_control)
+    assert rig.run().ending is Ending.STOPPED
+    assert rig.plane.calls == ["open"]
+
+
+def test_a_move_in_the_start_of_a_lane_waits_for_its_claim() -> None:
+    """The lane is parked behind it, and mirrors on."""
+    rig = Rig()
+    rig.mailbox.moves = True
+    assert rig.run().ending is Ending.EPOCH
+    assert rig.plane.calls == ["open", "begin", "commit"]
+
+
+def test_a_stop_behind_a_suspect_commit_waits_for_the_way_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EO-9: markers of that commit may be missing, and the way up finds and resolves that."""
+    rig = Rig()
+    rig.plane.outcomes = [CommitOutcome.SUSPECT]
+    commit = rig.plane.commit
+
+    def then_stop() -> CommitOutcome:
+        rig.mailbox.stops = True
+        return commit()
+
+    monkeypatch.setattr(rig.plane, "commit", then_stop)
+    assert rig.run().ending is Ending.STOPPED
+    assert rig.plane.calls == ["open", "begin", "commit", "open", "begin", "commit"]
 
 
 def test_the_same_generation_of_another_run_makes_the_attempt_leave() -> None:

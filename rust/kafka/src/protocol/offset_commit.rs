@@ -1,10 +1,9 @@
 //! Offsets of a consumer group in a transaction: the group's coordinator (`FindCoordinator`), and `TxnOffsetCommit` of
 //! transaction protocol V2, which adds the group to the transaction (KIP-890).
 
-use crate::error_code::ErrorCode;
 use crate::topic::TopicPartition;
 
-use super::transaction::{FindCoordinator, FoundCoordinator};
+use super::transaction::{FindCoordinator, FoundCoordinator, PartitionCodes, partition_codes};
 use super::{Api, Request};
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -54,8 +53,7 @@ impl Request for TxnOffsetCommit {
         flexible: 3,
     };
 
-    /// Topic, partition and error code.
-    type Answer = Vec<(String, i32, ErrorCode)>;
+    type Answer = PartitionCodes;
 
     fn write(&self, _version: i16, out: &mut Writer) {
         out.compact_string(&self.transactional_id);
@@ -84,10 +82,7 @@ impl Request for TxnOffsetCommit {
     }
 
     fn read(_version: i16, from: &mut Reader) -> Result<Self::Answer, DecodeError> {
-        from.throttle()?;
-        from.partitions(7, |from, topic| {
-            Ok((topic.to_owned(), from.int32()?, from.error_code()?))
-        })
+        partition_codes(from)
     }
 }
 

@@ -198,8 +198,7 @@ impl Request for AddPartitions {
         flexible: 3,
     };
 
-    /// Topic, partition and error code.
-    type Answer = Vec<(String, i32, ErrorCode)>;
+    type Answer = PartitionCodes;
 
     fn write(&self, _version: i16, out: &mut Writer) {
         out.compact_string(&self.transactional_id);
@@ -209,11 +208,19 @@ impl Request for AddPartitions {
     }
 
     fn read(_version: i16, from: &mut Reader) -> Result<Self::Answer, DecodeError> {
-        from.throttle()?;
-        from.partitions(7, |from, topic| {
-            Ok((topic.to_owned(), from.int32()?, from.error_code()?))
-        })
+        partition_codes(from)
     }
+}
+
+/// Topic, partition and error code of each partition of a request.
+pub(super) type PartitionCodes = Vec<(String, i32, ErrorCode)>;
+
+/// Reads an answer that has an error code for each partition.
+pub(super) fn partition_codes(from: &mut Reader) -> Result<PartitionCodes, DecodeError> {
+    from.throttle()?;
+    from.partitions(7, |from, topic| {
+        Ok((topic.to_owned(), from.int32()?, from.error_code()?))
+    })
 }
 
 #[cfg(test)]

@@ -556,18 +556,17 @@ impl TransactionalProducer {
         match event {
             Event::Initialized => self.refresh.reset_backoff(),
             Event::Fenced(code) => {
+                // not an end that a caller waits for: V1 hears of it in the middle of a transaction, too
                 self.over = Some(Error::Fenced {
                     transactional_id: id.clone(),
                     code,
                 });
-                self.ended = Some(event);
             }
             Event::Refused(code) => {
                 self.over = Some(Error::Refused {
                     what: format!("transactional.id {id}"),
                     code,
                 });
-                self.ended = Some(event);
             }
             Event::MustAbort(code) => {
                 self.refused = Some(Error::MustAbort {

@@ -6,13 +6,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kafka_protocol::messages::add_partitions_to_txn_response::{
+    AddPartitionsToTxnPartitionResult, AddPartitionsToTxnTopicResult,
+};
 use kafka_protocol::messages::api_versions_response::FinalizedFeatureKey;
 use kafka_protocol::messages::describe_transactions_response::TransactionState;
 use kafka_protocol::messages::find_coordinator_response::Coordinator as FoundCoordinator;
 use kafka_protocol::messages::produce_response::{PartitionProduceResponse, TopicProduceResponse};
 use kafka_protocol::messages::{
-    ApiVersionsResponse, DescribeTransactionsResponse, FindCoordinatorResponse, MetadataRequest,
-    ProduceResponse, TopicName,
+    AddPartitionsToTxnResponse, ApiVersionsResponse, DescribeTransactionsResponse,
+    FindCoordinatorResponse, MetadataRequest, ProduceResponse, TopicName,
 };
 use kafka_protocol::protocol::{Decodable as _, StrBytes};
 
@@ -471,6 +474,38 @@ fn the_protocol_of_a_transaction_is_that_of_its_begin() {
         let waits = usize::from(protocol == Protocol::V1);
         assert_eq!(producer.produces.unadded().len(), waits);
     }
+}
+
+#[test]
+fn a_producer_that_is_fenced_while_it_adds_partitions_says_so_at_once() {
+    let mut producer = open();
+    push(&mut producer);
+    let id = RequestId::numbered(9);
+    let identity = producer.identity().unwrap();
+    let coordinator = &mut producer.coordinator;
+    coordinator.expect(id, Ask::Add { identity }, Peer::Broker(1));
+    let partition = AddPartitionsToTxnPartitionResult::default()
+        .with_partition_error_code(ErrorCode::PRODUCER_FENCED.0);
+    let topic = AddPartitionsToTxnTopicResult::default()
+        .with_name(TopicName(StrBytes::from_static_str("t")))
+        .with_results_by_partition(vec![partition]);
+    let answer =
+        AddPartitionsToTxnResponse::default().with_results_by_topic_v3_and_below(vec![topic]);
+    let body = Ok((3, oracle::write(&answer, 3)));
+    let peer = Peer::Broker(1);
+
+    producer
+        .take(Answer { id, peer, body }, Instant::now())
+        .unwrap();
+
+    // another step would wait for the batch as long as the transaction may last
+    let told = producer.step();
+    assert!(matches!(told, Err(Error::Fenced { .. })), "{told:?}");
+    let soon = Instant::now() + Duration::from_secs(60);
+    let told = producer.commit(soon);
+    assert!(matches!(told, Err(Error::Fenced { .. })), "{told:?}");
+    let told = producer.abort(soon);
+    assert!(matches!(told, Err(Error::Fenced { .. })), "{told:?}");
 }
 
 /// The answer of a broker that is asked for the cluster's features.
