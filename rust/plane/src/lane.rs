@@ -145,6 +145,12 @@ impl Lane {
         Ok(())
     }
 
+    /// Drops partitions with everything that was fetched of them, while no transaction is open. The others are not
+    /// disturbed.
+    pub fn stop(&mut self, partitions: &[TopicPartition]) {
+        self.source.stop(partitions);
+    }
+
     /// Drops all partitions and everything that was fetched. [`Lane::start`] begins anew.
     pub fn restart(&mut self) {
         self.source.clear();

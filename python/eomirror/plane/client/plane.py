@@ -49,7 +49,7 @@ from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from eomirror.lane.spec import LaneSpec
@@ -233,7 +233,7 @@ class ClientPlane:
         self._tx.learn(sorted({start.target_topic for start in starts}))
         for start in starts:
             self._routes[start.source.topic] = start.target_topic
-            self._source.committed[start.source] = start.offset
+            self._source.begin(start.source, start.offset)
             if start.target_partitions is not None:
                 self._counts[start.target_topic] = start.target_partitions
             self._log.begin(start)
@@ -252,6 +252,12 @@ class ClientPlane:
         if positions:
             consumer.incremental_assign(positions)
             validate_epochs(consumer, positions, self._clock)
+
+    def stop(self, sources: Collection[SourcePartition]) -> None:
+        """Drops these partitions with all that was fetched of them."""
+        self._source.stop(sources)
+        self._pending = self._source.fetched(self._pending)
+        self._log.stop(sources)
 
     def set_send_plan(self, send_plan: SendPlan) -> None:
         """Sets how to send records from the next transaction on; the caller aborts an open one."""
@@ -421,7 +427,7 @@ class ClientPlane:
             messages = self._log.fetch_again(
                 messages, self._source.client(), tails=self._planner.tails(), planned=planned
             )
-        return self._log.compare(messages)
+        return self._log.compare(self._source.fetched(messages))
 
     def _policy(self) -> Policy:
         spec = self._spec
