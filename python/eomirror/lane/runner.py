@@ -131,6 +131,11 @@ class LaneRunner:
         return self._epoch.outcome
 
     @property
+    def generation(self) -> int:
+        """Generation of the lane, moves of partitions included."""
+        return max(self._epoch.spec.generation, self._partitions.generation)
+
+    @property
     def mirrored(self) -> tuple[AssignedPartition, ...]:
         """All partitions of the lane, revisions included."""
         return self._partitions.assigned
@@ -204,6 +209,10 @@ class LaneRunner:
                 return Event.ADVANCE_DUE
             self._epoch.outcome = leaving
             return Event.LEAVE
+        # a search for a refused record holds records of its partition back
+        searching = transaction.rejections.policy.searching
+        if not searching and self._start.find_released(self._epoch.mailbox.released()):
+            return Event.PARTITIONS_RELEASED
         if self._start.find_added(*self._epoch.mailbox.added()):
             return Event.PARTITIONS_ADDED
         letters = self._epoch.letters()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eomirror.lane.epoch import LaneEpoch
     from eomirror.lane.partitions import LanePartitions
     from eomirror.lane.ports import StateReader, TopicComparer
-    from eomirror.lane.spec import AssignedPartition
+    from eomirror.lane.spec import AssignedPartition, Released
     from eomirror.lane.transaction import LaneTransaction
     from eomirror.records.position import Position
     from eomirror.recovery.hanging import HangingClient
@@ -130,6 +130,14 @@ class LaneStart:
         self._added = self._partitions.new_among((*self._added, *more))
         return bool(self._added)
 
+    def find_released(self, released: Released | None) -> bool:
+        """Drops partitions that another lane gets; returns True if the driver waits for a claim without them."""
+        if released is None:
+            return False
+        self._added = tuple(item for item in self._added if item.source not in released.sources)
+        self._transaction.release(released)
+        return True
+
     def adopt_partitions(self) -> Event:
         """Starts the added partitions."""
         added, self._added = self._added, ()
@@ -167,7 +175,7 @@ class LaneStart:
 
     @property
     def _mine(self) -> int:
-        # a lane that got partitions while it ran is of the generation that moved them
+        # a lane that got or gave partitions while it ran is of the generation that moved them
         return max(self._epoch.spec.generation, self._partitions.generation)
 
     def _started(self, sources: Sequence[SourcePartition]) -> bool:

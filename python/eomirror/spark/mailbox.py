@@ -23,6 +23,7 @@ from eomirror.lane.spec import (
     LaneProgress,
     LaneSpec,
     PartitionProgress,
+    Released,
     StopReason,
 )
 from eomirror.spark.frames import (
@@ -31,6 +32,7 @@ from eomirror.spark.frames import (
     FrameError,
     decode_added,
     decode_groups,
+    decode_released,
     encode_groups,
     encode_progress,
     greeting,
@@ -81,6 +83,7 @@ class ChannelMailbox:
         self._lost_at: float | None = None
         self._stop: StopReason | None = None
         self._added: list[AssignedPartition] = []
+        self._released: Released | None = None
         self._followed: list[GroupOffset] = []
         self._answers: list[GroupOffset] = []
 
@@ -160,6 +163,12 @@ class ChannelMailbox:
         self._exchange()
         added, self._added = tuple(self._added), []
         return added
+
+    def released(self) -> Released | None:
+        """Returns partitions that left this lane since the last call; None for none."""
+        self._exchange()
+        released, self._released = self._released, None
+        return released
 
     def followed(self) -> tuple[GroupOffset, ...]:
         """Returns group offsets that the driver has sent since the last call."""
@@ -251,8 +260,18 @@ class ChannelMailbox:
                         self._stop = reason
                 elif message.get("type") == "added":
                     self._added.extend(decode_added(message))
+                elif message.get("type") == "released":
+                    self._release(decode_released(message))
                 elif message.get("type") == "groups":
                     self._followed.extend(decode_groups(message))
+
+    def _release(self, released: Released) -> None:
+        before = self._released
+        if before is not None:
+            released = Released(before.sources | released.sources, max(before.generation, released.generation))
+        self._released = released
+        # what is added from here on comes behind it
+        self._added = [item for item in self._added if item.source not in released.sources]
 
     def _send(self) -> None:
         if self._line is None or not self._unsent:
