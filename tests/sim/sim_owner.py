@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim_forgotten import filled_copies, refuse_filled
-from sim_lane import SimAttempt, spec_of
+from sim_lane import HANDED_ON, UNCLAIMED, SimAttempt, spec_of
 from sim_left_open import SimHangingClient
 from sim_network import SimProducer
 from sim_state import SimState, assigned, meta
 
 from eomirror.errors import LaneError, MirrorError, TransactionFailedError
+from eomirror.lane.spec import Released
 from eomirror.link.ownership import (
     AfterFencing,
     ClaimDecision,
@@ -35,7 +36,7 @@ from eomirror.records.position import Position, decode_key
 from eomirror.recovery.resolve_hanging import HangingResolver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from sim_world import World
 
@@ -48,9 +49,14 @@ if TYPE_CHECKING:
 #: Mutations of a move: its two steps in the wrong order, and without the second.
 FENCED_FIRST = "lanes fenced before the move is published"
 NOT_FENCED = "lanes not fenced after a move"
-MOVES = {FENCED_FIRST, NOT_FENCED}
+#: Of lanes that go on: they are neither fenced nor asked whether they still have their ids.
+NOT_ASKED = "partitions given as soon as their lane is told"
+GOES_ON = {NOT_ASKED, UNCLAIMED, HANDED_ON}
+MOVES = {FENCED_FIRST, NOT_FENCED, *GOES_ON}
 
 _TRIES = 5
+# steps of the owner for which it waits until lanes that give partitions have claimed the move
+_CLAIM_STEPS = 12
 # three seconds, as in `eomirror.link.control_producer`
 _HELD_WAITS = 6
 _INITIALIZE_TRIES = 3
@@ -354,7 +360,9 @@ class SimOwner:
                 yield from self._fence_some(givers)
             after = self._publish_move(layout, lanes, givers)
             yield f"published generation {after.generation}, which moves {sorted(lanes)}"
-            if world.mutation not in {FENCED_FIRST, NOT_FENCED}:
+            goes_on = world.mutation in GOES_ON or (world.mutation not in MOVES and world.draw(2) == 1)
+            claimed = goes_on and (yield from self._claimed(after, lanes, givers))
+            if not claimed and world.mutation not in {FENCED_FIRST, NOT_FENCED}:
                 yield from self._fence_some(givers)
         except LaneError:
             self.producer = None
@@ -362,6 +370,29 @@ class SimOwner:
             return
         self._give(after, lanes, givers)
         yield "moved partitions"
+
+    def _claimed(
+        self, after: Generation, lanes: dict[SourcePartition, int], givers: set[int]
+    ) -> Generator[str, None, bool]:
+        """`PartitionMoves`: the lanes that give go on without the partitions; whether all of them claim the move."""
+        world = self._world
+        # attempts that begin from here on are of the new layout
+        self.layout = after
+        for attempt in world.attempts:
+            if attempt.owner is self and attempt.lane in givers:
+                attempt.mailbox.release(Released(frozenset(lanes), after.generation))
+        waiting = set(givers)
+        for _ in range(_CLAIM_STEPS):
+            waiting -= {
+                attempt.lane
+                for attempt in world.attempts
+                if attempt.owner is self and attempt.mailbox.claimed >= after.generation
+            }
+            if not waiting or world.mutation == NOT_ASKED:
+                return True
+            self._start_missing()
+            yield f"waits for claims of {after.generation} by lanes {sorted(waiting)}"
+        return False
 
     def _publish_move(
         self, layout: Generation, lanes: dict[SourcePartition, int], givers: set[int]
@@ -386,7 +417,7 @@ class SimOwner:
         self.layout, self._moving = after, None
         self.given.update(dict.fromkeys(lanes, after.generation))
         for lane in givers:
-            if world.mutation != NOT_FENCED:
+            if world.mutation not in {NOT_FENCED, *GOES_ON}:
                 world.fenced_lanes[lane] = max(world.fenced_lanes.get(lane, 0), after.of_lane(lane))
         for attempt in world.attempts:
             if attempt.owner is self and attempt.lane in set(lanes.values()):

@@ -93,7 +93,7 @@ def pays(
     kept: Collection[SourcePartition] = (),
 ) -> Shift | None:
     """
-    Returns the move that helps the fullest lane; None if none pays.
+    Returns the move that helps the fullest lane that can be helped; None if none pays.
 
     Args:
         needs: Bytes a second that each partition needs.
@@ -105,30 +105,44 @@ def pays(
     load: defaultdict[int, float] = defaultdict(float)
     for source, lane in lane_of.items():
         load[lane] += needs.get(source, 0.0)
-    if not behind or not room:
+    getter = min(room, key=lambda lane: (load[lane], lane), default=None)
+    if getter is None:
         return None
-    giver = max(behind, key=lambda lane: (load[lane], -lane))
-    getter = min(room, key=lambda lane: (load[lane], lane))
-    full, empty = load[giver], load[getter]
-    if empty >= full:
-        return None
-    least = _WORTH * (full - empty) / 2
-    candidates = [
-        (needs.get(source, 0.0), source)
-        for source, lane in lane_of.items()
-        if lane == giver and source not in kept and needs.get(source, 0.0) > least
-    ]
-    moved, sources = 0.0, []
-    # the largest first: few partitions move, and small ones fill up what is left
-    for need, source in sorted(candidates, key=lambda one: (-one[0], one[1])):
-        if max(full - moved - need, empty + moved + need) < max(full - moved, empty + moved):
-            moved += need
-            sources.append(source)
-        if len(sources) == MOST:
-            break
-    if max(full - moved, empty + moved) > (1 - GAIN) * full:
-        return None
-    return Shift(giver, getter, tuple(sources), moved, (full, empty))
+    empty = load[getter]
+    for giver in sorted(behind, key=lambda lane: (-load[lane], lane)):
+        full = load[giver]
+        movable = {
+            source: needs.get(source, 0.0)
+            for source, lane in lane_of.items()
+            if lane == giver and source not in kept
+        }
+        sources = _chosen(movable, full, empty)
+        moved = sum(movable[source] for source in sources)
+        if sources and max(full - moved, empty + moved) <= (1 - GAIN) * full:
+            return Shift(giver, getter, sources, moved, (full, empty))
+    return None
+
+
+def _chosen(
+    movable: Mapping[SourcePartition, float], full: float, empty: float
+) -> tuple[SourcePartition, ...]:
+    """Returns the partitions that even two lanes out best: many up to half of their difference, or one beyond it."""
+    half = (full - empty) / 2
+    fit: list[SourcePartition] = []
+    left = half
+    beyond: SourcePartition | None = None
+    # the largest first, so that few move
+    for source in sorted(movable, key=lambda one: (-movable[one], one)):
+        need = movable[source]
+        if need > half:
+            beyond = source
+        elif _WORTH * half < need <= left and len(fit) < MOST:
+            fit.append(source)
+            left -= need
+    # what remains of the difference after each
+    if beyond is not None and movable[beyond] - half < left:
+        return (beyond,)
+    return tuple(fit)
 
 
 class Balance:
