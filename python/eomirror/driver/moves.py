@@ -63,7 +63,7 @@ class _Move(NamedTuple):
     goes_on: bool = False
 
 
-class _Claims:
+class _ClaimedMoves:
     """Newest generation that each lane has committed a claim of.  Thread-safe."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class PartitionMoves:
         # lanes of which the timeline says that they wait
         self._told: set[int] = set()
         self._stopped = threading.Event()
-        self._claims = _Claims()
+        self._claims = _ClaimedMoves()
         self._balance: Balance | None = None
 
     def start(self, jobs: LaneJobs | MovingJobs, *, balance: bool = False) -> None:

@@ -289,9 +289,7 @@ def decode_released(message: Mapping[str, Any]) -> Released:
         FrameError: It is not one.
     """
     try:
-        sources = (
-            SourcePartition(str(topic), int(partition)) for topic, partition in message["partitions"]
-        )
+        sources = (SourcePartition(str(topic), int(partition)) for topic, partition in message["partitions"])
         return Released(frozenset(sources), int(message["generation"]))
     except (KeyError, TypeError, ValueError) as error:
         raise FrameError(f"not a released message: {error}") from error

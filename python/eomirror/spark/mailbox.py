@@ -268,7 +268,9 @@ class ChannelMailbox:
     def _release(self, released: Released) -> None:
         before = self._released
         if before is not None:
-            released = Released(before.sources | released.sources, max(before.generation, released.generation))
+            released = Released(
+                before.sources | released.sources, max(before.generation, released.generation)
+            )
         self._released = released
         # what is added from here on comes behind it
         self._added = [item for item in self._added if item.source not in released.sources]

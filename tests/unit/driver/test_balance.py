@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eomirror.driver.balance import (
@@ -162,6 +162,7 @@ def test_all_lanes_are_behind() -> None:
     assert traffic.shifts == []
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.floats(0, 8e6), min_size=3, max_size=12),
     st.integers(2, 4),

@@ -175,6 +175,7 @@ def test_what_leaves_a_lane_and_what_comes_keep_their_order(driver: Driver) -> N
     assert mailbox.released() == Released(zero.sources | one.sources, 3)
     assert mailbox.released() is None
     assert [item.source.partition for item in mailbox.added()] == [1]
+    mailbox.close()
 
 
 def test_progress_and_partitions_survive_the_wire_in_pieces_of_bounded_size() -> None:

@@ -68,6 +68,8 @@ class ClientPlane:
     """
     Moves one lane's records through librdkafka; see `eomirror.plane.protocol.Plane` for each call.
 
+    Reason for its size: one method for each of them.
+
     Args:
         reason: Why the native plane is not used.
         policies: Reads ``cleanup.policy`` of source topics; None to compare nothing with the log.

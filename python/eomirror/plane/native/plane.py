@@ -115,6 +115,8 @@ class NativePlane:
     """
     Moves one lane's records through the extension; see `eomirror.plane.protocol.Plane` for each call.
 
+    Reason for its size: one method for each of them.
+
     Args:
         settings: Reads settings of target topics, in one request.
         policies: Reads ``cleanup.policy`` of source topics, in one request.
