@@ -484,7 +484,7 @@ class Plane(Protocol):
 
     def stop(self, sources: Collection[SourcePartition]) -> None:
         """
-        Drops these partitions with all that was fetched of them; the others are not disturbed.
+        Drops those of these partitions that are fetched, with all that was; the others are not disturbed.
 
         No transaction is open, and no range is held back (`set_send_plan`).  `start` begins them anew.
         """

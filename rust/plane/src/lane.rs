@@ -148,6 +148,10 @@ impl Lane {
     /// Drops partitions with everything that was fetched of them, while no transaction is open. The others are not
     /// disturbed.
     pub fn stop(&mut self, partitions: &[TopicPartition]) {
+        for copy in self.source.copies(partitions) {
+            // once it returns, records of other lanes follow ours
+            self.target.forget(&copy);
+        }
         self.source.stop(partitions);
     }
 

@@ -257,6 +257,9 @@ class ClientPlane:
 
     def stop(self, sources: Collection[SourcePartition]) -> None:
         """Drops these partitions with all that was fetched of them."""
+        for source in sources:
+            # once it returns, records of other lanes follow ours in the copy
+            self._transaction.next_offsets.pop((self._routes.get(source.topic, ""), source.partition), None)
         self._source.stop(sources)
         self._pending = self._source.fetched(self._pending)
         self._log.stop(sources)
@@ -419,6 +422,7 @@ class ClientPlane:
 
         After a lost connection the log may have changed: these records are fetched and compared first.
         """
+        messages = self._source.fetched(messages)
         if self._source.lost and not self._range_sender.active:
             self._source.lost = False
             # records that the open transaction dropped behind its last kept one are planned as well
@@ -429,7 +433,7 @@ class ClientPlane:
             messages = self._log.fetch_again(
                 messages, self._source.client(), tails=self._planner.tails(), planned=planned
             )
-        return self._log.compare(self._source.fetched(messages))
+        return self._log.compare(messages)
 
     def _policy(self) -> Policy:
         spec = self._spec

@@ -103,13 +103,12 @@ class SourceConsumer:
         self._dropped.discard(source)
 
     def stop(self, sources: Collection[SourcePartition]) -> None:
-        """Drops partitions."""
-        for source in sources:
-            self.committed.pop(source, None)
-        self.reached.drop(sources)
-        self._dropped.update(sources)
-        if self.opened is not None and sources:
-            self.opened.incremental_unassign([TopicPartition(*source) for source in sources])
+        """Drops those of these partitions that are fetched."""
+        fetched = [source for source in sources if self.committed.pop(source, None) is not None]
+        self.reached.drop(fetched)
+        self._dropped.update(fetched)
+        if self.opened is not None and fetched:
+            self.opened.incremental_unassign([TopicPartition(*source) for source in fetched])
 
     def fetched(self, messages: list[Any]) -> list[Any]:
         """Returns the messages without those of dropped partitions."""

@@ -339,6 +339,18 @@ impl LaneSource {
             .collect()
     }
 
+    /// Returns the copies of source partitions of routed topics.
+    pub(super) fn copies(&self, partitions: &[TopicPartition]) -> Vec<TopicPartition> {
+        let routed = partitions.iter().filter_map(|at| {
+            let route = self.routes.get(&at.topic)?;
+            Some(TopicPartition::new(
+                route.policy.target_topic(),
+                at.partition,
+            ))
+        });
+        routed.collect()
+    }
+
     /// Asks brokers for what they have now, without their usual wait.
     pub(super) fn hurry(&mut self) {
         self.fetcher.hurry();

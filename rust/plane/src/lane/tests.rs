@@ -247,8 +247,16 @@ fn a_dropped_partition_leaves_nothing_and_disturbs_no_other() {
     lane.prepare().unwrap();
     assert_eq!(lane.source.ready().unwrap().number(), 0);
 
+    let copies = [0, 1].map(|number| TopicPartition::new("t", number));
+    let next = copies.iter().cloned().map(|copy| (copy, 5));
+    lane.target.committed(next.collect());
     lane.stop(&[TopicPartition::new("t", 0), TopicPartition::new("t", 7)]);
     assert!(!lane.source.has_ready());
+    // other lanes write to its copy from here on, so none of its offsets is foreseen
+    assert_eq!(
+        copies.map(|copy| lane.target.next_offset(&copy)),
+        [None, Some(5)]
+    );
     lane.prepare().unwrap();
     let ready = lane.source.take_ready(None).unwrap();
     assert_eq!(ready.number(), 1);
