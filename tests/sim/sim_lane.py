@@ -13,7 +13,7 @@ from sim_network import SimProducer
 from sim_state import SimState, SimTopics, assigned, meta
 
 from eomirror.clock import Deadline
-from eomirror.errors import LaneError, OutcomeUnknownError, TransactionFailedError
+from eomirror.errors import LaneError, MirrorError, OutcomeUnknownError, TransactionFailedError
 from eomirror.lane.commit import SpeculativeState
 from eomirror.lane.runner import LaneRunner
 from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneSpec, Released, StopReason
@@ -47,19 +47,24 @@ if TYPE_CHECKING:
 
 SAID_ONCE = "state foreseen once only"
 
-#: Mutations of lanes that give partitions and go on.
+#: Mutation of lanes that give partitions and go on.
 UNCLAIMED = "partitions given before their lane has claimed the move"
-HANDED_ON = "a lane goes on for an epoch that was made before a move"
 
 
 class SimMailbox:
-    """What the driver says to one attempt, and what it has heard from it of moves."""
+    """
+    What the driver says to one attempt.
 
-    def __init__(self, mutation: str = "") -> None:
+    Args:
+        claims: What the driver has heard of moves: the newest generation that an attempt of each lane has claimed.
+        lane: Lane of the attempt.
+    """
+
+    def __init__(self, claims: dict[int, int], lane: int, mutation: str = "") -> None:
         self.letters: list[AssignedPartition] = []
         self.stopping = False
-        # newest generation that the attempt has claimed
-        self.claimed = 0
+        self._claims = claims
+        self._lane = lane
         self._released: Released | None = None
         self._unclaimed = mutation == UNCLAIMED
 
@@ -69,7 +74,7 @@ class SimMailbox:
         self.letters = [item for item in self.letters if item.source not in released.sources]
 
     def report(self, progress: LaneProgress) -> None:
-        self.claimed = max(self.claimed, progress.released)
+        self._claimed(progress.released)
 
     def stop(self) -> StopReason | None:
         return StopReason.RECONFIGURE if self.stopping else None
@@ -80,8 +85,11 @@ class SimMailbox:
     def released(self) -> Released | None:
         released, self._released = self._released, None
         if released is not None and self._unclaimed:
-            self.claimed = max(self.claimed, released.generation)
+            self._claimed(released.generation)
         return released
+
+    def _claimed(self, generation: int) -> None:
+        self._claims[self._lane] = max(self._claims.get(self._lane, 0), generation)
 
     def added(self) -> tuple[AssignedPartition, ...]:
         letters, self.letters = tuple(self.letters), []
@@ -134,7 +142,8 @@ class SimPlane:
 
     def stop(self, sources: Collection[SourcePartition]) -> None:
         for source in sources:
-            del self._cursor[source], self._committed[source]
+            self._cursor.pop(source, None)
+            self._committed.pop(source, None)
 
     def await_records(self, seconds: float, other: int | None = None) -> bool:
         del other
@@ -368,6 +377,26 @@ class SaysItOnce(SpeculativeState):
         return [one for one in records if (one.topic, one.partition, one.key) not in said]
 
 
+class SimReading:
+    """What a lane reads for added partitions while it goes on: at once, and known some steps later."""
+
+    def __init__(self, world: World, read: Callable[[], Any]) -> None:
+        self._world = world
+        self._found: Any = None
+        try:
+            self._found = read()
+        except (LaneError, MirrorError) as error:
+            self._found = error
+
+    def done(self) -> bool:
+        return self._world.draw(2) == 1
+
+    def result(self) -> Any:
+        if isinstance(self._found, Exception):
+            raise self._found
+        return self._found
+
+
 class SimAttempt:
     """One attempt of a lane: the real pump, one command at a time."""
 
@@ -380,7 +409,7 @@ class SimAttempt:
         self.owner = owner
         self.lane = spec.lane
         self.dead = self.busy = self.parked = False
-        self.mailbox = SimMailbox(world.mutation)
+        self.mailbox = SimMailbox(owner.claims, spec.lane, world.mutation)
         # what the driver tells the next epoch, which it makes at the end of this one
         self.successor: LaneSpec | None = None
         state = SimState(world, self, spec)
@@ -394,6 +423,7 @@ class SimAttempt:
             clock=world,
             hanging_client=None if world.mutation == NOT_LOOKED_FOR else SimHangingClient(world, self),
             copies=SimCopies(world) if world.mutation in DAMAGED else None,
+            later=lambda read: SimReading(world, read),  # type: ignore[arg-type,return-value]
         )
         plane.generation = lambda: self.pump.generation
         if world.mutation == SAID_ONCE:
@@ -418,13 +448,14 @@ class SimAttempt:
         """Go on in the next epoch with the same producer, when the driver's table allows it."""
         pump = self.pump
         spec = self.successor or self._next_spec()
-        generation = pump._epoch.spec.generation if world.mutation == HANDED_ON else pump.generation
-        if spec is None or not is_successor(pump._epoch.spec, pump.mirrored, spec, generation=generation):
+        if spec is None or not is_successor(
+            pump._epoch.spec, pump.mirrored, spec, generation=pump.generation
+        ):
             return False
         world.say(self, "goes on in the next epoch")
         world.taken |= pump.machine.taken
         self.parked, self.successor = False, None
-        self.mailbox = SimMailbox(world.mutation)
+        self.mailbox = SimMailbox(self.owner.claims, self.lane, world.mutation)
         pump.resume(spec, self.mailbox)
         self.next = pump.machine.first()
         return True
@@ -466,5 +497,5 @@ def spec_of(
 
 
 __all__ = [
-    "HANDED_ON", "SAID_ONCE", "UNCLAIMED", "LaneError", "SimAttempt", "SimState", "assigned", "meta", "spec_of",
+    "SAID_ONCE", "UNCLAIMED", "LaneError", "SimAttempt", "SimState", "assigned", "meta", "spec_of",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim_forgotten import filled_copies, refuse_filled
-from sim_lane import HANDED_ON, UNCLAIMED, SimAttempt, spec_of
+from sim_lane import UNCLAIMED, SimAttempt, spec_of
 from sim_left_open import SimHangingClient
 from sim_network import SimProducer
 from sim_state import SimState, assigned, meta
@@ -51,12 +51,15 @@ FENCED_FIRST = "lanes fenced before the move is published"
 NOT_FENCED = "lanes not fenced after a move"
 #: Of lanes that go on: they are neither fenced nor asked whether they still have their ids.
 NOT_ASKED = "partitions given as soon as their lane is told"
-GOES_ON = {NOT_ASKED, UNCLAIMED, HANDED_ON}
+GOES_ON = {NOT_ASKED, UNCLAIMED}
 MOVES = {FENCED_FIRST, NOT_FENCED, *GOES_ON}
 
 _TRIES = 5
 # steps of the owner for which it waits until lanes that give partitions have claimed the move
 _CLAIM_STEPS = 12
+# steps of the owner in which another attempt of a lane may come to its first transaction
+_BEGUN_STEPS = 12
+_MOST_ATTEMPTS = 5
 # three seconds, as in `eomirror.link.control_producer`
 _HELD_WAITS = 6
 _INITIALIZE_TRIES = 3
@@ -66,8 +69,9 @@ class SimOwner:
     """One run of a mirror: takes the link, starts lanes, adds partitions, changes the layout."""
 
     __slots__ = (
-        "_attempts", "_hanging_client", "_moving", "_sequence", "_state", "_steps", "_world", "busy", "dead", "extend",
-        "given", "lanes", "layout", "move", "name", "producer", "refused", "relayout", "run", "running", "take_over",
+        "_attempts", "_hanging_client", "_moving", "_sequence", "_state", "_steps", "_world", "busy", "claims", "dead",
+        "extend", "given", "lanes", "layout", "move", "name", "producer", "refused", "relayout", "run", "running",
+        "take_over",
     )  # fmt: skip
 
     def __init__(self, world: World, run: str, lanes: int, *, take_over: bool) -> None:
@@ -81,6 +85,8 @@ class SimOwner:
         self._moving: tuple[dict[SourcePartition, int], set[int]] | None = None
         # generation that moved a partition to its lane
         self.given: dict[SourcePartition, int] = {}
+        # newest generation that an attempt of each lane has claimed
+        self.claims: dict[int, int] = {}
         self.take_over = take_over
         # topics that a lane stopped for a record in them
         self.refused: set[str] = set()
@@ -355,6 +361,11 @@ class SimOwner:
                 return
             self._moving = lanes, {had[source] for source in lanes}
         lanes, givers = self._moving
+        if len(world.attempts) < _MOST_ATTEMPTS and world.draw(3) == 2:
+            # Spark begins a lane again that still runs: either of the two may have the id, or hear of the move
+            world.attempts.append(self.start_lane(min(givers)))
+            for _ in range(world.draw(_BEGUN_STEPS)):
+                yield "lets the lane begin again"
         try:
             if world.mutation == FENCED_FIRST:
                 yield from self._fence_some(givers)
@@ -379,15 +390,12 @@ class SimOwner:
         # attempts that begin from here on are of the new layout
         self.layout = after
         for attempt in world.attempts:
-            if attempt.owner is self and attempt.lane in givers:
+            # a connection may break before the order is read
+            if attempt.owner is self and attempt.lane in givers and world.draw(4) != 3:
                 attempt.mailbox.release(Released(frozenset(lanes), after.generation))
         waiting = set(givers)
         for _ in range(_CLAIM_STEPS):
-            waiting -= {
-                attempt.lane
-                for attempt in world.attempts
-                if attempt.owner is self and attempt.mailbox.claimed >= after.generation
-            }
+            waiting -= {lane for lane, claimed in self.claims.items() if claimed >= after.generation}
             if not waiting or world.mutation == NOT_ASKED:
                 return True
             self._start_missing()

@@ -80,22 +80,19 @@ class LanePartitions:
             self.targets[item.source.topic] = item.target_topic
             self.generation = max(self.generation, item.generation)
 
-    def release(self, sources: Iterable[SourcePartition], generation: int) -> list[SourcePartition]:
+    def release(self, sources: Iterable[SourcePartition], generation: int) -> None:
         """
-        Removes partitions that another lane gets; returns those that are being fetched.
+        Removes partitions that another lane gets.
 
         Args:
             sources: The partitions; those that the lane does not have are skipped.
             generation: Generation that moved them.
         """
-        fetched = []
         for source in sources:
             self._assigned.pop(source, None)
-            if self.positions.pop(source, None) is not None:
-                fetched.append(source)
+            self.positions.pop(source, None)
         self.generation = max(self.generation, generation)
         self.released = max(self.released, generation)
-        return fetched
 
     def new_among(self, told: Iterable[AssignedPartition]) -> tuple[AssignedPartition, ...]:
         """Returns the partitions that the lane does not have; the last one of several for one partition counts."""

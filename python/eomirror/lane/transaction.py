@@ -282,7 +282,9 @@ class LaneTransaction:
 
     def release(self, released: Released) -> None:
         """Drops partitions that another lane gets, with all that was to be written for them; between transactions."""
-        self.plane.stop(self._partitions.release(released.sources, released.generation))
+        # also what is fetched of a topic that was stopped
+        self.plane.stop(released.sources)
+        self._partitions.release(released.sources, released.generation)
         self.mm2_records.release(released.sources)
         self.compaction.release(released.sources)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -38,6 +39,9 @@ from eomirror.spark.frames import (
     greeting,
 )
 from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["GRACE_SECONDS", "SILENCE_SECONDS", "ChannelMailbox", "NoLineError"]
 
@@ -84,6 +88,8 @@ class ChannelMailbox:
         self._stop: StopReason | None = None
         self._added: list[AssignedPartition] = []
         self._released: Released | None = None
+        # generation that moved each of them
+        self._given: dict[SourcePartition, int] = {}
         self._followed: list[GroupOffset] = []
         self._answers: list[GroupOffset] = []
 
@@ -259,20 +265,25 @@ class ChannelMailbox:
                     if reason is not StopReason.MOVE or self._stop is None:
                         self._stop = reason
                 elif message.get("type") == "added":
-                    self._added.extend(decode_added(message))
+                    self._add(decode_added(message))
                 elif message.get("type") == "released":
                     self._release(decode_released(message))
                 elif message.get("type") == "groups":
                     self._followed.extend(decode_groups(message))
 
+    def _add(self, added: Iterable[AssignedPartition]) -> None:
+        # the driver may have made the message before a move took the partition away, and sent it behind that
+        self._added.extend(item for item in added if item.generation >= self._given.get(item.source, 0))
+
     def _release(self, released: Released) -> None:
         before = self._released
+        self._given |= dict.fromkeys(released.sources, released.generation)
         if before is not None:
             released = Released(
                 before.sources | released.sources, max(before.generation, released.generation)
             )
         self._released = released
-        # what is added from here on comes behind it
+        # what `_add` takes from here on comes behind it
         self._added = [item for item in self._added if item.source not in released.sources]
 
     def _send(self) -> None:

@@ -172,7 +172,7 @@ class FakePlane:
     def stop(self, sources: Collection[SourcePartition]) -> None:
         self.calls.append("stop")
         for source in sources:
-            del self.next[source]
+            self.next.pop(source, None)
             self.silent_advance.pop(source, None)
 
     def restart(self) -> None:
@@ -364,7 +364,7 @@ class FakeMailbox:
     moves: bool = False
     reports: list[LaneProgress] = field(default_factory=list)
     additions: list[tuple[AssignedPartition, ...]] = field(default_factory=list)
-    releases: list[Released] = field(default_factory=list)
+    releases: list[Released | None] = field(default_factory=list)
 
     def report(self, progress: LaneProgress) -> None:
         self.reports.append(progress)

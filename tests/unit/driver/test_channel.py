@@ -162,13 +162,18 @@ def test_a_frame_that_is_not_the_next_of_the_other_side_is_refused(damage: str) 
 
 
 def test_what_leaves_a_lane_and_what_comes_keep_their_order(driver: Driver) -> None:
-    """EO-2: what was added and then given away is not mirrored; what was given away and comes back is."""
+    """EO-2: what was given away is not mirrored, also if the driver made a message before; what comes back is."""
     mailbox = driver.connect()
     zero, one = (Released(frozenset({SourcePartition("t", n)}), n + 2) for n in range(2))
     driver.channel.send(
         "a->b",
         3,
-        [*encode_added([added(0)]), encode_released(zero), encode_released(one), *encode_added([added(1)])],
+        [
+            *encode_added([added(0)]),
+            encode_released(zero),
+            encode_released(one),
+            *encode_added([added(0), replace(added(1), generation=4)]),
+        ],
     )
     # the last of them has come
     until(lambda: any(item.source.partition == 1 for item in mailbox._added) or mailbox.stop())

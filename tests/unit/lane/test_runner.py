@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,9 @@ from support.fakes.lane_fakes import ORDERS, PAYMENTS, FakeMailbox, position, sp
 from support.fakes.runner_rig import Rig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from eomirror.lane.start import AddedRead
     from eomirror.records.position import Position
 
 
@@ -384,6 +386,51 @@ def test_added_partitions_are_taken_up_without_leaving() -> None:
     assert report.ending is Ending.STOPPED
     assert [start.source for start in rig.plane.started] == [ORDERS, PAYMENTS]
     assert rig.plane.calls.count("open") == 1
+
+
+def added_slowly() -> tuple[Rig, list[AddedRead]]:
+    """A lane to which payments are added while it has records, and what it reads for them: known once it has none."""
+    read: list[AddedRead] = []
+
+    def later(now: Callable[[], AddedRead]) -> Future[AddedRead]:
+        found: Future[AddedRead] = Future()
+        read.append(now())
+        found.set_result(read[-1])
+        found.done = lambda: not rig.plane.fetches  # type: ignore[method-assign]
+        return found
+
+    rig = Rig(later=later)
+    rig.state.positions[PAYMENTS] = position(PAYMENTS, 0, generation=2)
+    rig.plane.fetches = [{ORDERS: 1}]
+    rig.mailbox.idle_looks = 3
+    rig.mailbox.additions = [
+        (AssignedPartition(PAYMENTS, "id-payments", "east.payments", "id-east.payments", 2),)
+    ]
+    return rig, read
+
+
+def test_a_lane_goes_on_while_it_reads_for_added_partitions() -> None:
+    """No partition that stays waits for a read of the positions topic."""
+    rig, read = added_slowly()
+    begun: list[int] = []
+    start = rig.plane.start
+    rig.plane.start = lambda starts: (begun.append(len(rig.plane.committed)), start(starts))[1]  # type: ignore[method-assign]
+
+    assert rig.run().ending is Ending.STOPPED
+    assert [one.source for one in rig.plane.started] == [ORDERS, PAYMENTS]
+    assert begun == [0, 2], "behind the claim, and a transaction"
+    assert len(read) == 1
+
+
+def test_what_is_given_away_while_it_is_read_for_is_not_started() -> None:
+    """EO-2: another lane has it."""
+    rig, read = added_slowly()
+    rig.mailbox.releases = [None, Released(frozenset({PAYMENTS}), 3)]
+    rig.state.generation, rig.state.since = 3, (2,)
+
+    assert rig.run().ending is Ending.STOPPED
+    assert [one.source for one in rig.plane.started] == [ORDERS]
+    assert len(read) == 1
 
 
 def test_positions_of_a_lane_that_got_partitions_are_the_newest() -> None:
