@@ -238,8 +238,8 @@ class Link:
     )
     lanes: int = setting(integer(2, 1, 256), "Number of transactional producers that share the partitions.")
     balance: str = setting(
-        choice("off", "bytes"),
-        "Lanes of partitions: `off` spreads them by number, and they stay; `bytes` spreads them by bytes, and a lane "
+        choice("count", "bytes"),
+        "Lanes of partitions: `count` spreads them by number, and they stay; `bytes` spreads them by bytes, and a lane "
         "that is behind gives some to one that keeps up, while both run.",
     )
     plane: str = setting(

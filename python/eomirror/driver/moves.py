@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
+from eomirror.crash import crash_point
 from eomirror.driver.balance import Balance
 from eomirror.driver.slots import Slots
 from eomirror.link.assignment import lent
@@ -40,8 +41,10 @@ __all__ = ["PartitionMoves"]
 
 log = structlog.get_logger(__name__)
 
-# for a lane that gives partitions to finish its transaction, and to prove it if it goes on; a later one is fenced
+# for a lane that gives partitions to finish its transaction; a later one is fenced
 _REST_SECONDS = 3.0
+# for one that goes on to prove that it has given them: until it ends its transaction it mirrors all of them
+_CLAIM_SECONDS = 10.0
 # between two looks for a slot: a slot that another lane takes between two attempts is seen for a moment only
 _AGAIN_SECONDS = 2.0
 
@@ -300,8 +303,12 @@ class PartitionMoves:
         reads the publication, and what did earlier is fenced by the attempt that claimed (EO-2).
         """
         number = generation.generation
+        for getter in set(move.to.values()):
+            # an attempt that begins from here on finds that generation in control
+            self._lanes[getter].moved(number, ())
         taken = [item for giver in move.givers for item in self._lanes[giver].take(move.to, moved_by=number)]
-        if self._claims.wait(move.givers, number, _REST_SECONDS):
+        if self._claims.wait(move.givers, number, _CLAIM_SECONDS):
+            crash_point("owner.move_claimed")
             return move._replace(items=tuple(taken))
         log.warning("lane_does_not_release", link=self._link, lanes=move.givers)
         for giver in move.givers:
