@@ -84,8 +84,9 @@ class Uneven(WorkerThread):
                 due = (time.monotonic() - began) * (_HEAVY / _BYTES if number in self._heavy else 50)
                 while len(written) < due:
                     value = b"%09d " % len(written) * (size // 10)
-                    producer.produce(link.topic(word), value, None, number, timestamp=1 + len(written))
-                    written.append((None, value, 1 + len(written), ()))
+                    at = int(1000 * time.time())
+                    producer.produce(link.topic(word), value, None, number, timestamp=at)
+                    written.append((None, value, at, ()))
             producer.poll(0)
             now = time.monotonic()
             for message in consumer.consume(500, 0):

@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 
 SAID_ONCE = "state foreseen once only"
 
-#: Mutation of lanes that give partitions and go on.
-UNCLAIMED = "partitions given before their lane has claimed the move"
-
 
 class SimMailbox:
     """
@@ -60,13 +57,12 @@ class SimMailbox:
         lane: Lane of the attempt.
     """
 
-    def __init__(self, claims: dict[int, int], lane: int, mutation: str = "") -> None:
+    def __init__(self, claims: dict[int, int], lane: int) -> None:
         self.letters: list[AssignedPartition] = []
         self.stopping = False
         self._claims = claims
         self._lane = lane
         self._released: Released | None = None
-        self._unclaimed = mutation == UNCLAIMED
 
     def release(self, released: Released) -> None:
         """What is added from here on comes behind it."""
@@ -74,7 +70,7 @@ class SimMailbox:
         self.letters = [item for item in self.letters if item.source not in released.sources]
 
     def report(self, progress: LaneProgress) -> None:
-        self._claimed(progress.released)
+        self._claims[self._lane] = max(self._claims.get(self._lane, 0), progress.released)
 
     def stop(self) -> StopReason | None:
         return StopReason.RECONFIGURE if self.stopping else None
@@ -84,12 +80,7 @@ class SimMailbox:
 
     def released(self) -> Released | None:
         released, self._released = self._released, None
-        if released is not None and self._unclaimed:
-            self._claimed(released.generation)
         return released
-
-    def _claimed(self, generation: int) -> None:
-        self._claims[self._lane] = max(self._claims.get(self._lane, 0), generation)
 
     def added(self) -> tuple[AssignedPartition, ...]:
         letters, self.letters = tuple(self.letters), []
@@ -409,7 +400,7 @@ class SimAttempt:
         self.owner = owner
         self.lane = spec.lane
         self.dead = self.busy = self.parked = False
-        self.mailbox = SimMailbox(owner.claims, spec.lane, world.mutation)
+        self.mailbox = SimMailbox(owner.claims, spec.lane)
         # what the driver tells the next epoch, which it makes at the end of this one
         self.successor: LaneSpec | None = None
         state = SimState(world, self, spec)
@@ -455,7 +446,7 @@ class SimAttempt:
         world.say(self, "goes on in the next epoch")
         world.taken |= pump.machine.taken
         self.parked, self.successor = False, None
-        self.mailbox = SimMailbox(self.owner.claims, self.lane, world.mutation)
+        self.mailbox = SimMailbox(self.owner.claims, self.lane)
         pump.resume(spec, self.mailbox)
         self.next = pump.machine.first()
         return True
@@ -497,5 +488,5 @@ def spec_of(
 
 
 __all__ = [
-    "SAID_ONCE", "UNCLAIMED", "LaneError", "SimAttempt", "SimState", "assigned", "meta", "spec_of",
+    "SAID_ONCE", "LaneError", "SimAttempt", "SimState", "assigned", "meta", "spec_of",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim_forgotten import filled_copies, refuse_filled
-from sim_lane import UNCLAIMED, SimAttempt, spec_of
+from sim_lane import SimAttempt, spec_of
 from sim_left_open import SimHangingClient
 from sim_network import SimProducer
 from sim_state import SimState, assigned, meta
@@ -51,8 +51,7 @@ FENCED_FIRST = "lanes fenced before the move is published"
 NOT_FENCED = "lanes not fenced after a move"
 #: Of lanes that go on: they are neither fenced nor asked whether they still have their ids.
 NOT_ASKED = "partitions given as soon as their lane is told"
-GOES_ON = {NOT_ASKED, UNCLAIMED}
-MOVES = {FENCED_FIRST, NOT_FENCED, *GOES_ON}
+MOVES = {FENCED_FIRST, NOT_FENCED, NOT_ASKED}
 
 _TRIES = 5
 # steps of the owner for which it waits until lanes that give partitions have claimed the move
@@ -371,7 +370,7 @@ class SimOwner:
                 yield from self._fence_some(givers)
             after = self._publish_move(layout, lanes, givers)
             yield f"published generation {after.generation}, which moves {sorted(lanes)}"
-            goes_on = world.mutation in GOES_ON or (world.mutation not in MOVES and world.draw(2) == 1)
+            goes_on = world.mutation == NOT_ASKED or (world.mutation not in MOVES and world.draw(2) == 1)
             claimed = goes_on and (yield from self._claimed(after, lanes, givers))
             if not claimed and world.mutation not in {FENCED_FIRST, NOT_FENCED}:
                 yield from self._fence_some(givers)
@@ -425,7 +424,7 @@ class SimOwner:
         self.layout, self._moving = after, None
         self.given.update(dict.fromkeys(lanes, after.generation))
         for lane in givers:
-            if world.mutation not in {NOT_FENCED, *GOES_ON}:
+            if world.mutation not in {NOT_FENCED, NOT_ASKED}:
                 world.fenced_lanes[lane] = max(world.fenced_lanes.get(lane, 0), after.of_lane(lane))
         for attempt in world.attempts:
             if attempt.owner is self and attempt.lane in set(lanes.values()):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sim_damage import NO_MAP, NOT_COMPARED, WRITER_NOT_ASKED
 from sim_forgotten import NOT_LOOKED_INTO
-from sim_lane import SAID_ONCE, UNCLAIMED
+from sim_lane import SAID_ONCE
 from sim_left_open import ALWAYS_ABORTED, ANYBODYS, NOT_LOOKED_FOR, OVERTAKEN
 from sim_owner import FENCED_FIRST, NOT_ASKED, NOT_FENCED
 from sim_rules import BrokenRuleError
@@ -120,7 +120,6 @@ MUTATIONS = {
     NOT_FENCED: {"EO-1", "EO-2", "EO-3", "EO-8", "EO-11"},
     # a lane that goes on has a transaction open, or another attempt has its id
     NOT_ASKED: {"EO-1", "EO-2", "EO-3", "EO-8", "EO-11"},
-    UNCLAIMED: {"EO-1", "EO-2", "EO-3", "EO-8", "EO-11"},
     # a run that knows of no positions mirrors from the beginning what readers have seen
     NOT_LOOKED_INTO: {"EO-11"},
 }

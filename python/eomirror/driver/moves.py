@@ -43,8 +43,8 @@ log = structlog.get_logger(__name__)
 
 # for a lane that gives partitions to finish its transaction; a later one is fenced
 _REST_SECONDS = 3.0
-# for one that goes on to prove that it has given them: until it ends its transaction it mirrors all of them
-_CLAIM_SECONDS = 10.0
+# for one that goes on to prove that it has given them, while it runs: it mirrors all of them until its transaction ends
+_CLAIM_SECONDS = 60.0
 # between two looks for a slot: a slot that another lane takes between two attempts is seen for a moment only
 _AGAIN_SECONDS = 2.0
 
@@ -58,12 +58,16 @@ class _Move(NamedTuple):
         givers: Lanes that had them.
         items: The partitions, once they are taken.
         goes_on: True if the lanes that give go on with their other partitions.
+        told: Published layout that these lanes are told of; None before.
+        until: Time at which lanes that have not proved it end.
     """
 
     to: Mapping[SourcePartition, int]
     givers: tuple[int, ...]
     items: tuple[AssignedPartition, ...]
     goes_on: bool = False
+    told: Generation | None = None
+    until: float = 0.0
 
 
 class _ClaimedMoves:
@@ -191,14 +195,13 @@ class PartitionMoves:
             return None
         if self._move is None:
             self._move = (self._next(now) if elastic else None) or self._shift(now)
-        if (move := self._move) is None:
+        if self._move is None:
             return None
-        generation = publish(move.to, move.givers, fence=not move.goes_on)
-        if move.goes_on:
-            move = self._move = self._given(move, generation)
-            if not move.goes_on:
-                generation = publish(move.to, move.givers, fence=True)
-        self._move = None
+        generation = self._published(self._move, publish, now)
+        if generation is None:
+            return None
+        # with the partitions that were taken
+        move, self._move = self._move, None
         for lane, thread in self._lanes.items():
             got = [
                 replace(item, generation=generation.generation)
@@ -218,6 +221,19 @@ class PartitionMoves:
         return self._move is not None
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _published(self, move: _Move, publish: Callable[..., Generation], now: float) -> Generation | None:
+        """Returns the layout in which other lanes may get the partitions; None if a later look asks again."""
+        if not move.goes_on:
+            return publish(move.to, move.givers, fence=True)
+        if move.told is None:
+            move = self._move = self._tell_givers(move, publish(move.to, move.givers, fence=False), now)
+        if self._proved(move):
+            return move.told
+        if now < move.until and set(move.givers) <= set(self.slots.running()):
+            return None
+        move = self._move = self._ended(move)
+        return publish(move.to, move.givers, fence=True)
 
     def _next(self, now: float) -> _Move | None:
         due = self.slots.due(now)
@@ -295,27 +311,36 @@ class PartitionMoves:
         self._records.lanes.tell("balance", text)
         return _Move(dict.fromkeys(shift.sources, shift.getter), (shift.giver,), (), goes_on=True)
 
-    def _given(self, move: _Move, generation: Generation) -> _Move:
-        """
-        Takes the partitions of a published move from lanes that go on; they end where one does not prove it in time.
-
-        A lane whose claim of the generation is committed had its id behind the publication.  What initialises later
-        reads the publication, and what did earlier is fenced by the attempt that claimed (EO-2).
-        """
+    def _tell_givers(self, move: _Move, generation: Generation, now: float) -> _Move:
+        """Takes the partitions of a published move from lanes that go on, and tells them."""
         number = generation.generation
         for getter in set(move.to.values()):
             # an attempt that begins from here on finds that generation in control
             self._lanes[getter].moved(number, ())
         taken = [item for giver in move.givers for item in self._lanes[giver].take(move.to, moved_by=number)]
-        if self._claims.wait(move.givers, number, _CLAIM_SECONDS):
+        return move._replace(items=tuple(taken), told=generation, until=now + _CLAIM_SECONDS)
+
+    def _proved(self, move: _Move) -> bool:
+        """
+        Waits a while until the lanes have proved that they gave the partitions; returns False if they have not yet.
+
+        A lane whose claim of the generation is committed had its id behind the publication.  What initialises later
+        reads the publication, and what did earlier is fenced by the attempt that claimed (EO-2).
+        """
+        number = 0 if move.told is None else move.told.generation
+        proved = self._claims.wait(move.givers, number, _REST_SECONDS)
+        if proved:
             crash_point("owner.move_claimed")
-            return move._replace(items=tuple(taken))
+        return proved
+
+    def _ended(self, move: _Move) -> _Move:
+        """Ends lanes that do not prove it, which are fenced then."""
         log.warning("lane_does_not_release", link=self._link, lanes=move.givers)
         for giver in move.givers:
             self._lanes[giver].take(())
         for giver in move.givers:
             self._lanes[giver].wait_at_rest(_REST_SECONDS)
-        return move._replace(items=tuple(taken), goes_on=False)
+        return move._replace(goes_on=False)
 
     def _await_slot(self, lane: int) -> None:
         """Runs in a thread of its own while a lane has no slot: Spark begins a small job in its place if it has one."""

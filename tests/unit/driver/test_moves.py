@@ -263,7 +263,6 @@ THREE = SourcePartition("t", 3)
 def uneven(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A link whose lane 0 has two busy partitions and is behind; lanes 1 and 2 keep up."""
     monkeypatch.setattr(moves_module, "_REST_SECONDS", 0.05)
-    monkeypatch.setattr(moves_module, "_CLAIM_SECONDS", 0.05)
     made = Link(balance=True)
     made.lanes[0].items.append(AssignedPartition(THREE, "s", "t", "t"))
     made.layout = Generation(
@@ -308,11 +307,33 @@ def test_a_lane_that_is_behind_gives_partitions_and_goes_on(uneven: Link) -> Non
 def test_a_lane_that_does_not_claim_the_move_ends_and_is_fenced(uneven: Link) -> None:
     """EO-2: its partitions are given to none before; a claim of an older generation proves nothing."""
     uneven.moves.claimed(0, 1)
-    assert until_it_pays(uneven) == (2, {THREE: 2}.keys())
+    assert until_it_pays(uneven) is None
+    assert THREE not in uneven.lane_of
+    assert uneven.moves.pending
+    assert uneven.look(60.0, elastic=False) is None
+    assert uneven.fenced == []
+    assert uneven.look(90.0, elastic=False) == (2, {THREE: 2}.keys())
     assert uneven.fenced == [(0,)]
     assert uneven.layout.generation == 2, "it was published once"
     assert uneven.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO, THREE]}
     assert uneven.lanes[0].away == ""
+
+
+def test_a_lane_in_a_long_transaction_is_waited_for_while_it_runs(uneven: Link) -> None:
+    """It mirrors its partitions until then; one that runs no more ends, and its next attempt has the new layout."""
+    assert until_it_pays(uneven) is None
+    uneven.moves.claimed(0, 2)
+    assert uneven.look(60.0, elastic=False) == (2, {THREE: 2}.keys())
+    assert uneven.fenced == []
+    assert uneven.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO, THREE]}
+
+
+def test_a_lane_that_runs_no_more_proves_nothing(uneven: Link) -> None:
+    """EO-2: it is fenced at once, so that its partitions do not wait for a worker that is lost."""
+    assert until_it_pays(uneven) is None
+    uneven.moves.slots.ended(0, crashed=True, now=60.0)
+    assert uneven.look(60.0, elastic=False) == (2, {THREE: 2}.keys())
+    assert uneven.fenced == [(0,)]
 
 
 def test_a_balancing_move_that_fails_takes_nothing_before_it_is_published(uneven: Link) -> None:
