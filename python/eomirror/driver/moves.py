@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 # for a lane that gives partitions to finish its transaction; a later one is fenced
 _REST_SECONDS = 3.0
 # for one that goes on to prove that it has given them, while it runs: it mirrors all of them until its transaction ends
-_CLAIM_SECONDS = 60.0
+_CLAIM_SECONDS = 20.0
 # between two looks for a slot: a slot that another lane takes between two attempts is seen for a moment only
 _AGAIN_SECONDS = 2.0
 

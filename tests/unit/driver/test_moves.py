@@ -310,7 +310,7 @@ def test_a_lane_that_does_not_claim_the_move_ends_and_is_fenced(uneven: Link) ->
     assert until_it_pays(uneven) is None
     assert THREE not in uneven.lane_of
     assert uneven.moves.pending
-    assert uneven.look(60.0, elastic=False) is None
+    assert uneven.look(45.0, elastic=False) is None
     assert uneven.fenced == []
     assert uneven.look(90.0, elastic=False) == (2, {THREE: 2}.keys())
     assert uneven.fenced == [(0,)]
@@ -323,7 +323,7 @@ def test_a_lane_in_a_long_transaction_is_waited_for_while_it_runs(uneven: Link) 
     """It mirrors its partitions until then; one that runs no more ends, and its next attempt has the new layout."""
     assert until_it_pays(uneven) is None
     uneven.moves.claimed(0, 2)
-    assert uneven.look(60.0, elastic=False) == (2, {THREE: 2}.keys())
+    assert uneven.look(45.0, elastic=False) == (2, {THREE: 2}.keys())
     assert uneven.fenced == []
     assert uneven.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO, THREE]}
 
@@ -331,8 +331,8 @@ def test_a_lane_in_a_long_transaction_is_waited_for_while_it_runs(uneven: Link) 
 def test_a_lane_that_runs_no_more_proves_nothing(uneven: Link) -> None:
     """EO-2: it is fenced at once, so that its partitions do not wait for a worker that is lost."""
     assert until_it_pays(uneven) is None
-    uneven.moves.slots.ended(0, crashed=True, now=60.0)
-    assert uneven.look(60.0, elastic=False) == (2, {THREE: 2}.keys())
+    uneven.moves.slots.ended(0, crashed=True, now=45.0)
+    assert uneven.look(45.0, elastic=False) == (2, {THREE: 2}.keys())
     assert uneven.fenced == [(0,)]
 
 
