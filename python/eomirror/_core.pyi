@@ -761,6 +761,9 @@ class NativeLane:
         where the source holds another batch than the one that is given, now and behind each lost connection.
         """
 
+    def stop(self, partitions: Sequence[tuple[str, int]]) -> None:
+        """Drop these partitions with everything fetched of them, while no transaction is open."""
+
     def restart(self) -> None:
         """Forget everything fetched, and every partition."""
 

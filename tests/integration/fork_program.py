@@ -40,6 +40,9 @@ class UntilReached:
     def added(self) -> tuple[Any, ...]:
         return ()
 
+    def released(self) -> None:
+        return None
+
     def followed(self) -> tuple[Any, ...]:
         return ()
 

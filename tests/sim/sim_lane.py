@@ -13,10 +13,10 @@ from sim_network import SimProducer
 from sim_state import SimState, SimTopics, assigned, meta
 
 from eomirror.clock import Deadline
-from eomirror.errors import LaneError, OutcomeUnknownError, TransactionFailedError
+from eomirror.errors import LaneError, MirrorError, OutcomeUnknownError, TransactionFailedError
 from eomirror.lane.commit import SpeculativeState
 from eomirror.lane.runner import LaneRunner
-from eomirror.lane.spec import AssignedPartition, LaneSpec, StopReason
+from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneSpec, Released, StopReason
 from eomirror.plane.protocol import (
     Account,
     Advance,
@@ -37,7 +37,7 @@ from eomirror.records.names import LinkNames
 from eomirror.spark.handover import OVERLAP_SECONDS, is_successor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from sim_world import Actor, World
 
@@ -49,20 +49,38 @@ SAID_ONCE = "state foreseen once only"
 
 
 class SimMailbox:
-    """What the driver says to one attempt."""
+    """
+    What the driver says to one attempt.
 
-    def __init__(self) -> None:
+    Args:
+        claims: What the driver has heard of moves: the newest generation that an attempt of each lane has claimed.
+        lane: Lane of the attempt.
+    """
+
+    def __init__(self, claims: dict[int, int], lane: int) -> None:
         self.letters: list[AssignedPartition] = []
         self.stopping = False
+        self._claims = claims
+        self._lane = lane
+        self._released: Released | None = None
 
-    def report(self, progress: object) -> None:
-        del progress
+    def release(self, released: Released) -> None:
+        """What is added from here on comes behind it."""
+        self._released = released
+        self.letters = [item for item in self.letters if item.source not in released.sources]
+
+    def report(self, progress: LaneProgress) -> None:
+        self._claims[self._lane] = max(self._claims.get(self._lane, 0), progress.released)
 
     def stop(self) -> StopReason | None:
         return StopReason.RECONFIGURE if self.stopping else None
 
     def descriptor(self) -> None:
         """Nothing to wait for."""
+
+    def released(self) -> Released | None:
+        released, self._released = self._released, None
+        return released
 
     def added(self) -> tuple[AssignedPartition, ...]:
         letters, self.letters = tuple(self.letters), []
@@ -77,6 +95,8 @@ class SimPlane:
         self._actor = actor
         self._spec = spec
         self._state = state
+        # of the next transaction
+        self.generation: Callable[[], int] = lambda: spec.generation
         self._producer: SimProducer | None = None
         self._cursor: dict[SourcePartition, int] = {}
         self._committed: dict[SourcePartition, int] = {}
@@ -110,6 +130,11 @@ class SimPlane:
     def start(self, starts: Sequence[Start]) -> None:
         for start in starts:
             self._cursor[start.source] = self._committed[start.source] = start.offset
+
+    def stop(self, sources: Collection[SourcePartition]) -> None:
+        for source in sources:
+            self._cursor.pop(source, None)
+            self._committed.pop(source, None)
 
     def await_records(self, seconds: float, other: int | None = None) -> bool:
         del other
@@ -158,7 +183,7 @@ class SimPlane:
             self._cursor[source] = offsets[-1] + 1
             self._first.setdefault(source, offsets[0])
             sent = self._sift(source, offsets)
-            items = [(DATA, source, topic_id, offset, self._spec.generation) for offset in sent]
+            items = [(DATA, source, topic_id, offset, self.generation()) for offset in sent]
             self._batch.setdefault(source, []).extend(items)
             records += len(items)
             if world.draw(40) == 39 and items:
@@ -200,7 +225,7 @@ class SimPlane:
         letters = any(record.topic.endswith("dead-letter") for record in records)
         if letters and self._send_plan.whole_dead_letters and self._world.draw(3) == 2:
             raise self._named(next(iter(self._letters)), RejectionReason.DEAD_LETTER)
-        for where, items in meta(records, self._spec.generation).items():
+        for where, items in meta(records, self.generation()).items():
             self._produce(where, items)
 
     def commit(self) -> CommitOutcome:
@@ -343,28 +368,55 @@ class SaysItOnce(SpeculativeState):
         return [one for one in records if (one.topic, one.partition, one.key) not in said]
 
 
+class SimReading:
+    """What a lane reads for added partitions while it goes on: at once, and known some steps later."""
+
+    def __init__(self, world: World, read: Callable[[], Any]) -> None:
+        self._world = world
+        self._found: Any = None
+        try:
+            self._found = read()
+        except (LaneError, MirrorError) as error:
+            self._found = error
+
+    def done(self) -> bool:
+        return self._world.draw(2) == 1
+
+    def result(self) -> Any:
+        if isinstance(self._found, Exception):
+            raise self._found
+        return self._found
+
+
 class SimAttempt:
     """One attempt of a lane: the real pump, one command at a time."""
 
-    __slots__ = ("busy", "dead", "error", "lane", "mailbox", "name", "next", "owner", "parked", "pump")
+    __slots__ = (
+        "busy", "dead", "error", "lane", "mailbox", "name", "next", "owner", "parked", "pump", "successor",
+    )  # fmt: skip
 
     def __init__(self, world: World, owner: Any, spec: LaneSpec, name: str) -> None:
         self.name = name
         self.owner = owner
         self.lane = spec.lane
         self.dead = self.busy = self.parked = False
-        self.mailbox = SimMailbox()
+        self.mailbox = SimMailbox(owner.claims, spec.lane)
+        # what the driver tells the next epoch, which it makes at the end of this one
+        self.successor: LaneSpec | None = None
         state = SimState(world, self, spec)
+        plane = SimPlane(world, self, spec, state)
         self.pump = LaneRunner(
             spec,
-            planes=SimPlane(world, self, spec, state),
+            planes=plane,
             state=state,
             topics=SimTopics(world, self),
             mailbox=self.mailbox,
             clock=world,
             hanging_client=None if world.mutation == NOT_LOOKED_FOR else SimHangingClient(world, self),
             copies=SimCopies(world) if world.mutation in DAMAGED else None,
+            later=lambda read: SimReading(world, read),  # type: ignore[arg-type,return-value]
         )
+        plane.generation = lambda: self.pump.generation
         if world.mutation == SAID_ONCE:
             self.pump._transaction._written = SaysItOnce()
         if world.mutation == ALWAYS_ABORTED:
@@ -378,26 +430,32 @@ class SimAttempt:
         world.say(self, "goes on behind its epoch")
         world.taken |= self.pump.machine.taken
         self.parked = True
+        self.successor = self._next_spec()
         self.pump.extend(Deadline(OVERLAP_SECONDS, world))
         self.next = self.pump.machine.first()
         return True
 
     def resume(self, world: World) -> bool:
         """Go on in the next epoch with the same producer, when the driver's table allows it."""
-        pump, owner = self.pump, self.owner
-        layout = owner.layout
-        if layout is None or owner.dead or self.lane >= layout.assignment.lanes:
-            return False
-        spec = replace(owner.next_spec(self.lane), epoch=pump._epoch.spec.epoch + 1, attempt=1)
-        if not is_successor(pump._epoch.spec, pump.mirrored, spec):
+        pump = self.pump
+        spec = self.successor or self._next_spec()
+        if spec is None or not is_successor(
+            pump._epoch.spec, pump.mirrored, spec, generation=pump.generation
+        ):
             return False
         world.say(self, "goes on in the next epoch")
         world.taken |= pump.machine.taken
-        self.parked = False
-        self.mailbox = SimMailbox()
+        self.parked, self.successor = False, None
+        self.mailbox = SimMailbox(self.owner.claims, self.lane)
         pump.resume(spec, self.mailbox)
         self.next = pump.machine.first()
         return True
+
+    def _next_spec(self) -> LaneSpec | None:
+        owner, before = self.owner, self.pump._epoch.spec
+        if owner.layout is None or owner.dead or self.lane >= owner.layout.assignment.lanes:
+            return None
+        return replace(owner.next_spec(self.lane), epoch=before.epoch + 1, attempt=1)
 
     def step(self, world: World) -> None:
         """Carry out one command, as `LaneRunner.run` does."""
@@ -429,4 +487,6 @@ def spec_of(
     )  # fmt: skip
 
 
-__all__ = ["SAID_ONCE", "LaneError", "SimAttempt", "SimState", "assigned", "meta", "spec_of"]
+__all__ = [
+    "SAID_ONCE", "LaneError", "SimAttempt", "SimState", "assigned", "meta", "spec_of",
+]  # fmt: skip

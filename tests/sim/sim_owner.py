@@ -16,6 +16,7 @@ from sim_network import SimProducer
 from sim_state import SimState, assigned, meta
 
 from eomirror.errors import LaneError, MirrorError, TransactionFailedError
+from eomirror.lane.spec import Released
 from eomirror.link.ownership import (
     AfterFencing,
     ClaimDecision,
@@ -35,7 +36,7 @@ from eomirror.records.position import Position, decode_key
 from eomirror.recovery.resolve_hanging import HangingResolver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from sim_world import World
 
@@ -48,9 +49,16 @@ if TYPE_CHECKING:
 #: Mutations of a move: its two steps in the wrong order, and without the second.
 FENCED_FIRST = "lanes fenced before the move is published"
 NOT_FENCED = "lanes not fenced after a move"
-MOVES = {FENCED_FIRST, NOT_FENCED}
+#: Of lanes that go on: they are neither fenced nor asked whether they still have their ids.
+NOT_ASKED = "partitions given as soon as their lane is told"
+MOVES = {FENCED_FIRST, NOT_FENCED, NOT_ASKED}
 
 _TRIES = 5
+# steps of the owner for which it waits until lanes that give partitions have claimed the move
+_CLAIM_STEPS = 12
+# steps of the owner in which another attempt of a lane may come to its first transaction
+_BEGUN_STEPS = 12
+_MOST_ATTEMPTS = 5
 # three seconds, as in `eomirror.link.control_producer`
 _HELD_WAITS = 6
 _INITIALIZE_TRIES = 3
@@ -60,8 +68,9 @@ class SimOwner:
     """One run of a mirror: takes the link, starts lanes, adds partitions, changes the layout."""
 
     __slots__ = (
-        "_attempts", "_hanging_client", "_moving", "_sequence", "_state", "_steps", "_world", "busy", "dead", "extend",
-        "given", "lanes", "layout", "move", "name", "producer", "refused", "relayout", "run", "running", "take_over",
+        "_attempts", "_hanging_client", "_moving", "_sequence", "_state", "_steps", "_world", "busy", "claims", "dead",
+        "extend", "given", "lanes", "layout", "move", "name", "producer", "refused", "relayout", "run", "running",
+        "take_over",
     )  # fmt: skip
 
     def __init__(self, world: World, run: str, lanes: int, *, take_over: bool) -> None:
@@ -75,6 +84,8 @@ class SimOwner:
         self._moving: tuple[dict[SourcePartition, int], set[int]] | None = None
         # generation that moved a partition to its lane
         self.given: dict[SourcePartition, int] = {}
+        # newest generation that an attempt of each lane has claimed
+        self.claims: dict[int, int] = {}
         self.take_over = take_over
         # topics that a lane stopped for a record in them
         self.refused: set[str] = set()
@@ -349,12 +360,19 @@ class SimOwner:
                 return
             self._moving = lanes, {had[source] for source in lanes}
         lanes, givers = self._moving
+        if len(world.attempts) < _MOST_ATTEMPTS and world.draw(3) == 2:
+            # Spark begins a lane again that still runs: either of the two may have the id, or hear of the move
+            world.attempts.append(self.start_lane(min(givers)))
+            for _ in range(world.draw(_BEGUN_STEPS)):
+                yield "lets the lane begin again"
         try:
             if world.mutation == FENCED_FIRST:
                 yield from self._fence_some(givers)
             after = self._publish_move(layout, lanes, givers)
             yield f"published generation {after.generation}, which moves {sorted(lanes)}"
-            if world.mutation not in {FENCED_FIRST, NOT_FENCED}:
+            goes_on = world.mutation == NOT_ASKED or (world.mutation not in MOVES and world.draw(2) == 1)
+            claimed = goes_on and (yield from self._claimed(after, lanes, givers))
+            if not claimed and world.mutation not in {FENCED_FIRST, NOT_FENCED}:
                 yield from self._fence_some(givers)
         except LaneError:
             self.producer = None
@@ -362,6 +380,26 @@ class SimOwner:
             return
         self._give(after, lanes, givers)
         yield "moved partitions"
+
+    def _claimed(
+        self, after: Generation, lanes: dict[SourcePartition, int], givers: set[int]
+    ) -> Generator[str, None, bool]:
+        """`PartitionMoves`: the lanes that give go on without the partitions; whether all of them claim the move."""
+        world = self._world
+        # attempts that begin from here on are of the new layout
+        self.layout = after
+        for attempt in world.attempts:
+            # a connection may break before the order is read
+            if attempt.owner is self and attempt.lane in givers and world.draw(4) != 3:
+                attempt.mailbox.release(Released(frozenset(lanes), after.generation))
+        waiting = set(givers)
+        for _ in range(_CLAIM_STEPS):
+            waiting -= {lane for lane, claimed in self.claims.items() if claimed >= after.generation}
+            if not waiting or world.mutation == NOT_ASKED:
+                return True
+            self._start_missing()
+            yield f"waits for claims of {after.generation} by lanes {sorted(waiting)}"
+        return False
 
     def _publish_move(
         self, layout: Generation, lanes: dict[SourcePartition, int], givers: set[int]
@@ -386,7 +424,7 @@ class SimOwner:
         self.layout, self._moving = after, None
         self.given.update(dict.fromkeys(lanes, after.generation))
         for lane in givers:
-            if world.mutation != NOT_FENCED:
+            if world.mutation not in {NOT_FENCED, NOT_ASKED}:
                 world.fenced_lanes[lane] = max(world.fenced_lanes.get(lane, 0), after.of_lane(lane))
         for attempt in world.attempts:
             if attempt.owner is self and attempt.lane in set(lanes.values()):

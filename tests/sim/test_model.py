@@ -19,7 +19,7 @@ from sim_damage import NO_MAP, NOT_COMPARED, WRITER_NOT_ASKED
 from sim_forgotten import NOT_LOOKED_INTO
 from sim_lane import SAID_ONCE
 from sim_left_open import ALWAYS_ABORTED, ANYBODYS, NOT_LOOKED_FOR, OVERTAKEN
-from sim_owner import FENCED_FIRST, NOT_FENCED
+from sim_owner import FENCED_FIRST, NOT_ASKED, NOT_FENCED
 from sim_rules import BrokenRuleError
 from sim_runs import (
     ACTIONS,
@@ -118,6 +118,8 @@ MUTATIONS = {
     # an attempt that starts between the two steps of a move finds the layout before it, and is not fenced any more
     FENCED_FIRST: {"EO-1", "EO-2", "EO-3", "EO-8", "EO-11"},
     NOT_FENCED: {"EO-1", "EO-2", "EO-3", "EO-8", "EO-11"},
+    # a lane that goes on has a transaction open, or another attempt has its id
+    NOT_ASKED: {"EO-1", "EO-2", "EO-3", "EO-8", "EO-11"},
     # a run that knows of no positions mirrors from the beginning what readers have seen
     NOT_LOOKED_INTO: {"EO-11"},
 }

@@ -178,11 +178,14 @@ def _draw_head(console: Console, item: LinkStatus, verdict: Verdict) -> None:
 
 
 def _draw_owner(console: Console, item: LinkStatus) -> None:
-    """Draws the owner of the link, and the processes that stand by."""
+    """Draws the owner of the link, the last move that balanced its lanes, and the processes that stand by."""
     from eomirror.clock import utc
 
     if owner := item.owner:
         console.print(f"owner {owner.host}/{owner.pid} run {owner.run}", markup=False, style="dim")
+    for move in [each for each in item.events if each.kind == "balance"][-1:]:
+        text = f"lanes balanced at {utc(move.at)}: {move.text}"
+        console.print(text, markup=False, style="dim", soft_wrap=True)
     for one in item.standbys:
         line = f"standby {one.host}/{one.pid} run {one.run} since {utc(one.since)}"
         console.print(line, markup=False, style="dim")

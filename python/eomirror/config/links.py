@@ -34,6 +34,7 @@ _NOT_OF_QUERIES = (
     "offset_syncs",
     "on_gap",
     "on_refused",
+    "balance",
     "plane",
     "epoch",
     "commit_interval_min",

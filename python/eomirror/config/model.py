@@ -237,6 +237,11 @@ class Link:
         "target. It deletes only groups without members whose offsets are all those that the link committed.",
     )
     lanes: int = setting(integer(2, 1, 256), "Number of transactional producers that share the partitions.")
+    balance: str = setting(
+        choice("count", "bytes"),
+        "Lanes of partitions: `count` spreads them by number, and they stay; `bytes` spreads them by bytes, and a lane "
+        "that is behind gives some to one that keeps up, while both run.",
+    )
     plane: str = setting(
         choice("auto", "native", "client"),
         "Data plane: `client` (librdkafka), `native` (copies whole batches, in Rust), or `auto`: native if possible, "

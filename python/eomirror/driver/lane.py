@@ -18,8 +18,8 @@ from eomirror.clock import Clock, jitter
 from eomirror.config.changes import with_live
 from eomirror.driver.retry import Backoff, NextAction, epoch_seconds, next_action
 from eomirror.errors import LaneError, MirrorError, SupersededError
-from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, StopReason
-from eomirror.spark.frames import encode_added
+from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, Released, StopReason
+from eomirror.spark.frames import encode_added, encode_released
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -105,12 +105,14 @@ class LaneThread:
         with self._changed:
             self._template = replace(self._template, link=with_live(self._template.link, given))
 
-    def take(self, sources: Collection[SourcePartition]) -> list[AssignedPartition]:
+    def take(self, sources: Collection[SourcePartition], *, moved_by: int = 0) -> list[AssignedPartition]:
         """
         Takes partitions away: the running attempt ends between two transactions, and none begins before `moved`.
 
         Args:
             sources: The partitions.
+            moved_by: Published generation that moves them.  The lane then goes on without them, and says when it does
+                (docs/adr/0035).  0 for none yet.
 
         Returns:
             Those that the lane had.
@@ -118,10 +120,15 @@ class LaneThread:
         with self._changed:
             taken = [item for item in self._partitions if item.source in sources]
             self._partitions = [item for item in self._partitions if item.source not in sources]
-            self._away = "giving"
-            self._outdated = self._outdated or self._running is not None
+            if moved_by:
+                # before the lane is told: an attempt that begins from here on has no order to release
+                self._template = replace(self._template, generation=moved_by)
+                order: Mapping[str, Any] = encode_released(Released(frozenset(sources), moved_by))
+            else:
+                self._away, order = "giving", _RECONFIGURE
+                self._outdated = self._outdated or self._running is not None
             self._changed.notify_all()
-        self._host.send_to_all(self.lane, [_RECONFIGURE])
+        self._host.send_to_all(self.lane, [order])
         return taken
 
     def wait_at_rest(self, seconds: float) -> bool:

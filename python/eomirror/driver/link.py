@@ -14,6 +14,7 @@ import threading
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -68,7 +69,7 @@ _LAST_SECONDS = 0.3
 # interval at which freed memory is returned; a comparison of all settings uses much of it
 _FREED_SECONDS = 60.0
 
-# interval at which lanes without a slot are looked for
+# interval at which lanes without a slot, and lanes that are behind, are looked for
 _SLOTS_SECONDS = 0.5
 
 # a Spark cluster may grant executors slowly; lanes then queue for them as the warm-up does
@@ -280,8 +281,9 @@ class LinkThread:
         background.start(lambda: background.guard("groups_not_followed", self.group_thread.run), "follower")
         self._records.schemas.start()
         background.start(self._control_loop, "control")
-        if engine.elastic:
-            background.repeat("partitions_not_moved", self._look_at_slots, _SLOTS_SECONDS, "slots")
+        if engine.elastic or self._spec.link.balance == "bytes":
+            look = partial(self._look_at_lanes, elastic=engine.elastic)
+            background.repeat("partitions_not_moved", look, _SLOTS_SECONDS, "slots")
         source = self._sessions.source.admin
         background.repeat(
             "source_ends_not_read",
@@ -387,13 +389,13 @@ class LinkThread:
             self._background.guard("refresh_failed", self._refresh_topics)
 
     def _refresh_topics(self) -> None:
-        self.lanes.add(self._taken.extend(self._records, self._over.is_set))
+        self.lanes.add(self._taken.extend(self._records, self._over.is_set, self.lanes.moves.needs))
 
     def _keep_target(self) -> None:
         self._records.target.took(*self._taken.discovery.keep())
 
-    def _look_at_slots(self) -> None:
-        if (moved := self.lanes.moves.look(self._taken.move)) is not None:
+    def _look_at_lanes(self, *, elastic: bool) -> None:
+        if (moved := self.lanes.moves.look(self._taken.move, elastic=elastic)) is not None:
             self.generation, sources = moved
             # their lanes know no offsets of groups in them
             self.group_thread.lane_restarted(sources)

@@ -84,7 +84,7 @@ class LinkLanes:
     def start(self, spec: LaneSpec, layout: Layout, engine: Engine) -> None:
         """Starts all lanes of a layout."""
         self._engine = engine
-        self.moves.start(engine.jobs)
+        self.moves.start(engine.jobs, balance=spec.link.balance == "bytes")
         for lane in range(spec.link.producers):
             template = replace(spec, lane=lane, partitions=layout.lanes.get(lane, ()))
             self._lanes[lane] = LaneThread(template, host=self, clock=self._tools.clock)
@@ -171,6 +171,7 @@ class LinkLanes:
         self._records.stops.update(progress, stopped)
         self._records.ends.update(progress)
         self._records.lanes.uses(attempt, progress.serving.protocol)
+        self.moves.claimed(attempt.lane, progress.released)
         stops = {topic: progress.stopped_topics[topic] for topic in stopped}
         reached = self._progress.update(attempt, replace(progress, stopped_topics=stops))
         self._drop(stops, but=attempt.lane)

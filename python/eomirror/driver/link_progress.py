@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneReport
     from eomirror.records.control import Pause
     from eomirror.status.snapshot import LinkSnapshot
+    from eomirror.status.work import PartitionLoad
     from eomirror.types import SourcePartition
 
 __all__ = ["LinkProgress"]
@@ -117,6 +118,11 @@ class LinkProgress:
         """Returns the mirrored partitions with the stopped topics."""
         with self._lock:
             return MirroredPartitions(self._progress.lanes, frozenset(self._progress.stopped))
+
+    def loads(self) -> dict[SourcePartition, PartitionLoad]:
+        """Returns the work on each mirrored partition."""
+        with self._lock:
+            return self._progress.loads(self._tools.clock.monotonic())
 
     def begin(self, lane: int, *, epoch: int, attempt: int) -> None:
         """Records the start of an attempt."""

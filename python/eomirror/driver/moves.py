@@ -1,5 +1,10 @@
 """
-Moves partitions from lanes that have no slot on Spark to lanes that run, and back (docs/adr/0030).
+Moves partitions from lanes that have no slot on Spark, or are behind, to lanes that run, and back.
+
+A lane without a slot gives its partitions before the move is published, and is fenced behind it (docs/adr/0030).  One
+that is behind goes on with its other partitions: the move is published, the lane is told, and the partitions wait until
+a claim of it proves that it dropped them and still has its id (docs/adr/0035).  If that does not come in time, the lane
+ends and is fenced as well.
 
 Lanes themselves move only with a local master, to Spark once it is ready (`eomirror.spark.local_lanes`): no slot is
 lost there, and no partition changes its lane.
@@ -13,6 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
+from eomirror.crash import crash_point
+from eomirror.driver.balance import Balance
 from eomirror.driver.slots import Slots
 from eomirror.link.assignment import lent
 from eomirror.status.model import waits_for_slot
@@ -36,6 +43,8 @@ log = structlog.get_logger(__name__)
 
 # for a lane that gives partitions to finish its transaction; a later one is fenced
 _REST_SECONDS = 3.0
+# for one that goes on to prove that it has given them, while it runs: it mirrors all of them until its transaction ends
+_CLAIM_SECONDS = 20.0
 # between two looks for a slot: a slot that another lane takes between two attempts is seen for a moment only
 _AGAIN_SECONDS = 2.0
 
@@ -47,12 +56,47 @@ class _Move(NamedTuple):
     Attributes:
         to: New lane of each partition.
         givers: Lanes that had them.
-        items: The partitions.
+        items: The partitions, once they are taken.
+        goes_on: True if the lanes that give go on with their other partitions.
+        told: Published layout that these lanes are told of; None before.
+        until: Time at which lanes that have not proved it end.
     """
 
     to: Mapping[SourcePartition, int]
     givers: tuple[int, ...]
     items: tuple[AssignedPartition, ...]
+    goes_on: bool = False
+    told: Generation | None = None
+    until: float = 0.0
+
+
+class _ClaimedMoves:
+    """Newest generation that each lane has committed a claim of.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._newest: dict[int, int] = {}
+        self._over = False
+
+    def add(self, lane: int, generation: int) -> None:
+        with self._changed:
+            if generation > self._newest.get(lane, 0):
+                self._newest[lane] = generation
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def wait(self, lanes: Collection[int], generation: int, seconds: float) -> bool:
+        """Waits until all of the lanes have claimed it; returns False after ``seconds``, or once the link ends."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over or self._have(lanes, generation), seconds)
+            return self._have(lanes, generation)
+
+    def _have(self, lanes: Collection[int], generation: int) -> bool:
+        return all(self._newest.get(lane, 0) >= generation for lane in lanes)
 
 
 class PartitionMoves:
@@ -94,49 +138,70 @@ class PartitionMoves:
         # lanes of which the timeline says that they wait
         self._told: set[int] = set()
         self._stopped = threading.Event()
+        self._claims = _ClaimedMoves()
+        self._balance: Balance | None = None
 
-    def start(self, jobs: LaneJobs | MovingJobs) -> None:
-        """Takes the jobs of the lanes."""
+    def start(self, jobs: LaneJobs | MovingJobs, *, balance: bool = False) -> None:
+        """Takes the jobs of the lanes; ``balance`` is True if lanes that are behind give partitions to others."""
         self._jobs = jobs
+        self._balance = Balance() if balance else None
 
     def stop(self) -> None:
         """Ends the jobs that wait for slots."""
         self._stopped.set()
+        self._claims.end()
         for lane in list(self.slots.lent):
             self._cancel(lane)
 
+    @property
+    def needs(self) -> Mapping[SourcePartition, float]:
+        """Bytes a second that partitions need, as far as measured; empty unless lanes are balanced."""
+        return {} if self._balance is None else self._balance.needs
+
+    def claimed(self, lane: int, generation: int) -> None:
+        """Records the newest generation that an attempt of a lane has committed a claim of; 0 for none."""
+        self._claims.add(lane, generation)
+
     def look(
-        self, publish: Callable[[Mapping[SourcePartition, int], Collection[int]], Generation]
+        self, publish: Callable[..., Generation], *, elastic: bool = True
     ) -> tuple[int, Collection[SourcePartition]] | None:
         """
         Begins lanes again whose worker is gone, and moves partitions from lanes without a slot to others, and back.
 
+        Then it moves them from a lane that is behind to one that keeps up, if that pays.
+
         Args:
-            publish: Publishes a move and fences the lanes that give; repeated with the same move until it returns.
+            publish: Publishes a move, and fences the lanes that give unless ``fence`` is False; repeated with the same
+                move until it returns.
+            elastic: False if Spark never lacks a slot: under a local master.
 
         Returns:
             The new generation and what was moved; None if nothing moved.
         """
         with self.whole:
-            return self._look(publish)
+            return self._look(publish, elastic=elastic)
 
     def _look(
-        self, publish: Callable[[Mapping[SourcePartition, int], Collection[int]], Generation]
+        self, publish: Callable[..., Generation], *, elastic: bool
     ) -> tuple[int, Collection[SourcePartition]] | None:
         now = self._clock.monotonic()
-        for lane in self.slots.dead(now):
+        for lane in self.slots.dead(now) if elastic else ():
             # Spark may only begin its task again, on a slot that it does not have, and tell the driver nothing
             log.warning("lane_lost", link=self._link, lane=lane, reason="its connection to the driver broke")
             self._cancel(lane)
-        self._tell_waiting(now)
+        if elastic:
+            self._tell_waiting(now)
         if self._stopped.is_set():
             return None
         if self._move is None:
-            self._move = self._next(now)
-        if (move := self._move) is None:
+            self._move = (self._next(now) if elastic else None) or self._shift(now)
+        if self._move is None:
             return None
-        generation = publish(move.to, move.givers)
-        self._move = None
+        generation = self._published(self._move, publish, now)
+        if generation is None:
+            return None
+        # with the partitions that were taken
+        move, self._move = self._move, None
         for lane, thread in self._lanes.items():
             got = [
                 replace(item, generation=generation.generation)
@@ -156,6 +221,19 @@ class PartitionMoves:
         return self._move is not None
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _published(self, move: _Move, publish: Callable[..., Generation], now: float) -> Generation | None:
+        """Returns the layout in which other lanes may get the partitions; None if a later look asks again."""
+        if not move.goes_on:
+            return publish(move.to, move.givers, fence=True)
+        if move.told is None:
+            move = self._move = self._tell_givers(move, publish(move.to, move.givers, fence=False), now)
+        if self._proved(move):
+            return move.told
+        if now < move.until and set(move.givers) <= set(self.slots.running()):
+            return None
+        move = self._move = self._ended(move)
+        return publish(move.to, move.givers, fence=True)
 
     def _next(self, now: float) -> _Move | None:
         due = self.slots.due(now)
@@ -214,6 +292,55 @@ class PartitionMoves:
         for giver in givers:
             self._lanes[giver].wait_at_rest(_REST_SECONDS)
         return _Move(to, tuple(givers), tuple(items))
+
+    def _shift(self, now: float) -> _Move | None:
+        if self._balance is None or not self._balance.due(now):
+            return None
+        if self.slots.lent:
+            self._balance.disturbed(now)
+            return None
+        shift = self._balance.look(self._progress.loads(), self.slots.running(), now)
+        if shift is None:
+            return None
+        full, empty = (f"{load / 1e6:.1f} MB/s" for load in shift.loads)
+        text = (
+            f"lane {shift.giver} is behind with {full}: lane {shift.getter}, with {empty}, gets {len(shift.sources)} "
+            f"of its partitions, with {shift.moved / 1e6:.1f} MB/s"
+        )
+        log.info("lanes_balanced", link=self._link, reason=text)
+        self._records.lanes.tell("balance", text)
+        return _Move(dict.fromkeys(shift.sources, shift.getter), (shift.giver,), (), goes_on=True)
+
+    def _tell_givers(self, move: _Move, generation: Generation, now: float) -> _Move:
+        """Takes the partitions of a published move from lanes that go on, and tells them."""
+        number = generation.generation
+        for getter in set(move.to.values()):
+            # an attempt that begins from here on finds that generation in control
+            self._lanes[getter].moved(number, ())
+        taken = [item for giver in move.givers for item in self._lanes[giver].take(move.to, moved_by=number)]
+        return move._replace(items=tuple(taken), told=generation, until=now + _CLAIM_SECONDS)
+
+    def _proved(self, move: _Move) -> bool:
+        """
+        Waits a while until the lanes have proved that they gave the partitions; returns False if they have not yet.
+
+        A lane whose claim of the generation is committed had its id behind the publication.  What initialises later
+        reads the publication, and what did earlier is fenced by the attempt that claimed (EO-2).
+        """
+        number = 0 if move.told is None else move.told.generation
+        proved = self._claims.wait(move.givers, number, _REST_SECONDS)
+        if proved:
+            crash_point("owner.move_claimed")
+        return proved
+
+    def _ended(self, move: _Move) -> _Move:
+        """Ends lanes that do not prove it, which are fenced then."""
+        log.warning("lane_does_not_release", link=self._link, lanes=move.givers)
+        for giver in move.givers:
+            self._lanes[giver].take(())
+        for giver in move.givers:
+            self._lanes[giver].wait_at_rest(_REST_SECONDS)
+        return move._replace(goes_on=False)
 
     def _await_slot(self, lane: int) -> None:
         """Runs in a thread of its own while a lane has no slot: Spark begins a small job in its place if it has one."""

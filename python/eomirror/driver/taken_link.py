@@ -129,9 +129,19 @@ class TakenLink:
             raise StoppedError(f"link {self._link.name}: stopped before it was taken")
 
     def extend(
-        self, records: LinkRecords, stopped: Callable[[], bool]
+        self,
+        records: LinkRecords,
+        stopped: Callable[[], bool],
+        needs: Mapping[SourcePartition, float],
     ) -> Mapping[int, Sequence[AssignedPartition]]:
-        """Discovers topics, and adds new partitions to the layout; returns those that each lane gets."""
+        """
+        Discovers topics, and adds new partitions to the layout; returns those that each lane gets.
+
+        Args:
+            records: Records of the link.
+            stopped: Returns True if the run was asked to stop.
+            needs: As of `LinkOwner.extend`.
+        """
         now = self._tools.clock.monotonic()
         if left := {topic for topic, at in self._left.items() if now - at >= _DROPPED_SECONDS}:
             self._tools.copies.release(self._link.name, left - {source.topic for source in self.known})
@@ -139,7 +149,7 @@ class TakenLink:
         new = self._new(self.discovery.refresh(), records)
         if new and (stopped() or self.owner is None):
             return {}
-        by_lane = {} if not new or self.owner is None else self.owner.extend(new)
+        by_lane = {} if not new or self.owner is None else self.owner.extend(new, needs)
         # Behind the publication: until the layout has a topic, nothing else says that its records are missing.
         records.stops.left_out(self.discovery.left_out())
         records.stops.stopped(without_lane((item.source for item in new), by_lane), None)
@@ -181,11 +191,13 @@ class TakenLink:
             new = [item for item in new if item.source.topic != topic]
         return new
 
-    def move(self, lanes: Mapping[SourcePartition, int], givers: Collection[int]) -> Generation:
+    def move(
+        self, lanes: Mapping[SourcePartition, int], givers: Collection[int], *, fence: bool
+    ) -> Generation:
         """Moves partitions to other lanes, as `LinkOwner.move`."""
         if self.owner is None:
             raise StoppedError(f"link {self._link.name}: stopped")
-        return self.owner.move(lanes, givers)
+        return self.owner.move(lanes, givers, fence=fence)
 
     def check(self) -> None:
         """Raises SupersededError if another mirror has fenced a lane."""

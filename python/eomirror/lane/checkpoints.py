@@ -24,7 +24,7 @@ from eomirror._native import PartitionMap
 from eomirror.records.mm2 import Checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.lane.spec import GroupOffset
     from eomirror.plane.protocol import Account
@@ -212,6 +212,13 @@ class Checkpoints:
         """Returns the results since the last call: committed offsets, and untranslated ones without a target offset."""
         answers, self._answers = tuple(self._answers), []
         return answers
+
+    def release(self, sources: Collection[SourcePartition]) -> None:
+        """Forgets partitions that another lane gets, to which the driver reports the groups again."""
+        for source in sources:
+            self._memories.pop(source, None)
+            self._waiting.pop(source, None)
+        self._ready = {key: item for key, item in self._ready.items() if item.source not in sources}
 
     def forget(self) -> None:
         """Forgets remembered ranges when the lane recovers; reported offsets are kept."""

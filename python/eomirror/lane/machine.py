@@ -27,6 +27,9 @@ Before control is read, and again before positions are trusted, it looks for han
 target (`eomirror.recovery.hanging`).  It ends them (RESOLVING), which fences its own producer, so it starts
 over.
 
+A lane that gives partitions to another one while it runs drops them in IDLE, and commits a claim of the generation
+that moved them: the claim proves that it has kept its id until after the publication (docs/adr/0035).
+
 An attempt that follows an epoch in the same process may reuse its state, producer included
 (`eomirror.spark.handover`): it begins with its claim.  If another process took the lane meanwhile, it has
 fenced that producer, so the claim does not commit.  Until that attempt comes, the lane continues in IDLE.
@@ -110,6 +113,7 @@ class Event(enum.StrEnum):
     ADVANCE_DUE: positions moved without records, and have waited long enough (EO-4).
     QUIET: neither.
     PARTITIONS_ADDED: a revision gave this lane more partitions.
+    PARTITIONS_RELEASED: a move took partitions from this lane; they are fetched no more.
     PARTITIONS_READY: they have positions and are being fetched.
     GAPS_ACCEPTED: they are being fetched, some of them after a gap that the user accepts.
     LEAVE: the epoch is over, or the driver asked the lane to stop.
@@ -141,6 +145,7 @@ class Event(enum.StrEnum):
     ADVANCE_DUE = "advance due"
     QUIET = "quiet"
     PARTITIONS_ADDED = "partitions added"
+    PARTITIONS_RELEASED = "partitions released"
     PARTITIONS_READY = "partitions ready"
     GAPS_ACCEPTED = "gaps accepted"
     LEAVE = "leave"
@@ -229,6 +234,8 @@ TRANSITIONS: dict[tuple[LaneState, Event], tuple[LaneState, Command]] = {
     (_S.IDLE, _E.RECORDS_READY): (_S.OPEN, _C.BEGIN),
     (_S.IDLE, _E.ADVANCE_DUE): (_S.OPEN, _C.BEGIN_EMPTY),
     (_S.IDLE, _E.PARTITIONS_ADDED): (_S.ADOPTING, _C.ADOPT_PARTITIONS),
+    # the driver gives them to another lane once this claim is committed
+    (_S.IDLE, _E.PARTITIONS_RELEASED): (_S.CLAIMING, _C.COMMIT_CLAIM),
     (_S.IDLE, _E.LEAVE): (_S.CLOSED, _C.END),
     # a source that is too old for the plane shows it with the first fetch
     (_S.IDLE, _E.PLANE_CHANGED): (_S.STARTING, _C.INIT_PRODUCER),

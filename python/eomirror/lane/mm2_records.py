@@ -30,7 +30,7 @@ from eomirror.records.names import ReadersTopics
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from eomirror.config import Link
     from eomirror.lane.checkpoints import PlannedCheckpoints
@@ -138,6 +138,13 @@ class OffsetSyncs:
         self._tails -= written
         self._owed -= written
 
+    def release(self, sources: Iterable[SourcePartition]) -> None:
+        """Forgets partitions: an older sync behind one of their new lane would set MM2's readers back."""
+        for source in sources:
+            self._known.pop(source, None)
+            self._tails.discard(source)
+            self._owed.discard(source)
+
     def forget(self) -> None:
         """Forgets uncommitted state when the lane recovers."""
         self._known.clear()
@@ -235,6 +242,12 @@ class Mm2Records:
         self._quiet_since = None
         self._quiet = False
         self._pause = _CHECKPOINT_SECONDS
+
+    def release(self, sources: Collection[SourcePartition]) -> None:
+        """Forgets partitions that another lane gets."""
+        self._syncs.release(sources)
+        if self._checkpoints is not None:
+            self._checkpoints.release(sources)
 
     def due(self, now: float) -> bool:
         """

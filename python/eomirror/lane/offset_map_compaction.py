@@ -118,6 +118,15 @@ class OffsetMapCompaction:
         self._unreadable.clear()
         self._leaving = False
 
+    def release(self, sources: Iterable[SourcePartition]) -> None:
+        """Forgets the chunks of partitions that another lane gets: if they return, others stand between."""
+        for source in sources:
+            tail = self._tails.pop(source, None)
+            self._held -= 0 if tail is None else len(tail.chunks)
+            self._ripe.discard(source)
+        # a later look finds those of the other partitions again
+        self._unreadable.clear()
+
     def due(self, now: float) -> bool:
         """
         Returns whether the next transaction should compact, or one should be begun for it.

@@ -55,7 +55,8 @@ class LanePartitions:
         gaps: Accepted gaps that the next claim records (EO-6).
         stopped: Stopped topics.
         targets: Target topics by source topic.
-        generation: Newest generation that moved a partition to this lane; 0 for none (docs/adr/0030).
+        generation: Newest generation that moved a partition to or from this lane; 0 for none (docs/adr/0030).
+        released: The same, of moves from this lane.
     """
 
     def __init__(self, assigned: Iterable[AssignedPartition]) -> None:
@@ -63,7 +64,7 @@ class LanePartitions:
         self.gaps: list[Gap] = []
         self.stopped: dict[str, StoppedTopic] = {}
         self.targets: dict[str, str] = {}
-        self.generation = 0
+        self.generation = self.released = 0
         self._assigned: dict[SourcePartition, AssignedPartition] = {}
         self.assign(assigned)
 
@@ -78,6 +79,20 @@ class LanePartitions:
             self._assigned[item.source] = item
             self.targets[item.source.topic] = item.target_topic
             self.generation = max(self.generation, item.generation)
+
+    def release(self, sources: Iterable[SourcePartition], generation: int) -> None:
+        """
+        Removes partitions that another lane gets.
+
+        Args:
+            sources: The partitions; those that the lane does not have are skipped.
+            generation: Generation that moved them.
+        """
+        for source in sources:
+            self._assigned.pop(source, None)
+            self.positions.pop(source, None)
+        self.generation = max(self.generation, generation)
+        self.released = max(self.released, generation)
 
     def new_among(self, told: Iterable[AssignedPartition]) -> tuple[AssignedPartition, ...]:
         """Returns the partitions that the lane does not have; the last one of several for one partition counts."""

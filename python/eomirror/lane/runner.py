@@ -17,13 +17,14 @@ from eomirror.lane.errors import judge
 from eomirror.lane.machine import WITH_TRANSACTION, Command, Event, LaneMachine
 from eomirror.lane.partitions import LanePartitions
 from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneReport, LaneSpec
-from eomirror.lane.start import LaneStart
+from eomirror.lane.start import AddedRead, LaneStart, in_thread
 from eomirror.lane.transaction import LaneTransaction
 from eomirror.plane.protocol import SLICE_SECONDS, RangeRefusedError
 from eomirror.recovery.corrupt_batches import after_damage, damage_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
 
     from eomirror.clock import Clock, Term
     from eomirror.lane.errors import Outcome
@@ -61,6 +62,7 @@ class LaneRunner:
         hanging_client: Finds and ends hanging transactions on the target; None for no search.
         copies: Checks once a minute that copies hold all acknowledged records; None to check in transactions only.
         at_rest: Called when the lane has caught up, and once a minute while it is at rest.
+        later: Reads for added partitions while the lane goes on.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class LaneRunner:
         hanging_client: HangingClient | None = None,
         copies: CopyWatch | None = None,
         at_rest: Callable[[], None] = lambda: None,
+        later: Callable[[Callable[[], AddedRead]], Future[AddedRead]] = in_thread,
     ) -> None:
         self._clock = clock
         self._epoch = epoch = LaneEpoch(spec, mailbox, clock)
@@ -85,7 +88,13 @@ class LaneRunner:
             epoch, partitions, clock, planes=planes, state=state, topics=topics, syncs=syncs, sweep=sweep
         )
         self._start = start = LaneStart(
-            epoch, partitions, transaction, state=state, topics=topics, hanging_client=hanging_client
+            epoch,
+            partitions,
+            transaction,
+            state=state,
+            topics=topics,
+            hanging_client=hanging_client,
+            later=later,
         )
         self._planes = planes
         self._copies = copies
@@ -135,6 +144,11 @@ class LaneRunner:
         return self._epoch.outcome
 
     @property
+    def generation(self) -> int:
+        """Generation of the lane, moves of partitions included."""
+        return max(self._epoch.spec.generation, self._partitions.generation)
+
+    @property
     def mirrored(self) -> tuple[AssignedPartition, ...]:
         """All partitions of the lane, revisions included."""
         return self._partitions.assigned
@@ -153,7 +167,7 @@ class LaneRunner:
             mailbox: Its channel to the driver.
         """
         self._epoch.resume(spec, mailbox)
-        self._start.find_added(*spec.partitions)
+        self._start.add(spec.partitions)
         self._partitions.gaps.clear()
         self._transaction.resume()
 
@@ -219,9 +233,14 @@ class LaneRunner:
                 return Event.ADVANCE_DUE
             self._epoch.outcome = leaving
             return Event.LEAVE
-        if self._start.find_added(*self._epoch.mailbox.added()):
+        # a search for a refused record holds records of its partition back
+        searching = transaction.rejections.policy.searching
+        if not searching and self._start.find_released(self._epoch.mailbox.released()):
+            return Event.PARTITIONS_RELEASED
+        self._start.add(self._epoch.mailbox.added())
+        if self._start.find_added():
             return Event.PARTITIONS_ADDED
-        letters = self._epoch.letters()
+        letters = None if self._start.reading else self._epoch.letters()
         quiet = 0.0 if letters is None else min(_QUIET_SECONDS, self._epoch.seconds_left())
         seconds = max(SLICE_SECONDS, quiet)
         if transaction.plane.await_records(seconds, letters):
@@ -240,7 +259,7 @@ class LaneRunner:
         Never while records come: the next transaction would open the connections again.
         """
         now = self._clock.monotonic()
-        if now >= self._rest_at:
+        if now >= self._rest_at and not self._start.reading:
             self._at_rest()
             self._rest_at = now + _REST_SECONDS
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from eomirror.lane.measures import LaneMeasures
 from eomirror.plane.protocol import Serving
@@ -32,6 +32,7 @@ __all__ = [
     "LaneReport",
     "LaneSpec",
     "PartitionProgress",
+    "Released",
     "StopReason",
     "StoppedTopic",
 ]
@@ -54,6 +55,19 @@ class AssignedPartition:
     target_topic: str
     target_topic_id: str
     generation: int = 0
+
+
+class Released(NamedTuple):
+    """
+    Partitions that another lane gets while this one goes on with its others (docs/adr/0035).
+
+    Attributes:
+        sources: The partitions.
+        generation: Generation that moves them.
+    """
+
+    sources: frozenset[SourcePartition]
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +254,7 @@ class LaneProgress:
         serving: Its plane, and what holds it back.
         measures: Histograms and failed transactions of this attempt.
         memory_bytes: Resident memory of its worker; None if unknown.
+        released: Newest generation that it has committed a claim of, without the partitions that left the lane by then.
     """
 
     lane: int
@@ -256,6 +271,7 @@ class LaneProgress:
     serving: Serving = field(default_factory=Serving)
     measures: LaneMeasures = field(default_factory=LaneMeasures)
     memory_bytes: int | None = None
+    released: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,6 +323,13 @@ class LaneMailbox(Protocol):
 
     def added(self) -> tuple[AssignedPartition, ...]:
         """Returns partitions added by revisions since the last call (EO-2); they are already published in control."""
+
+    def released(self) -> Released | None:
+        """
+        Returns the partitions that left the lane since the last call; None for none.
+
+        Those of `added` came later, or never reached the lane.
+        """
 
     def followed(self) -> tuple[GroupOffset, ...]:
         """Returns the source offsets of groups that the driver reported since the last call."""

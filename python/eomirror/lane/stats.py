@@ -39,10 +39,11 @@ class AttemptStats:
         transactions: Committed transactions with data or advances.
         since_ms: As given.
         measures: Histograms, and failed transactions.
+        released: As of `LaneProgress`.
     """
 
     def __init__(self, spec: LaneSpec, *, since_ms: int) -> None:
-        self.transactions = 0
+        self.transactions = self.released = 0
         self.since_ms = since_ms
         self._spec = spec
         self._last = _LastReport()
@@ -139,6 +140,7 @@ class AttemptStats:
             stopped_topics=dict(stopped),
             serving=plane.serving(),
             measures=self.measures.reported(),
+            released=self.released,
         )
 
     def report(

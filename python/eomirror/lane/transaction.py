@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from eomirror.lane.mm2_records import SyncSink
     from eomirror.lane.partitions import LanePartitions
     from eomirror.lane.ports import ChunkSweep, PendingIds, StateReader, TopicComparer
+    from eomirror.lane.spec import Released
     from eomirror.plane.protocol import Plane
     from eomirror.plane.select import PlaneSelector
     from eomirror.records.control import Gap
@@ -145,6 +146,8 @@ class LaneTransaction:
         crash_point("lane.claim_written")
         outcome = self.plane.commit()
         crash_point("lane.claimed")
+        # the id was still this lane's behind the publication of that generation (docs/adr/0035)
+        self._epoch.stats.released = max(self._epoch.spec.generation, self._partitions.released)
         self._partitions.committed(moved for _, moved in behind_gaps)
         for gap, _ in behind_gaps:
             log.warning("gap_accepted", source=str(gap.source), start=gap.start, end=gap.end)
@@ -278,6 +281,14 @@ class LaneTransaction:
         """Drops the permit at the begin of an epoch, whose first command is a claim."""
         self._permit = None
         self.timer.committed(self._clock.monotonic())
+
+    def release(self, released: Released) -> None:
+        """Drops partitions that another lane gets, with all that was to be written for them; between transactions."""
+        # also what is fetched of a topic that was stopped
+        self.plane.stop(released.sources)
+        self._partitions.release(released.sources, released.generation)
+        self.mm2_records.release(released.sources)
+        self.compaction.release(released.sources)
 
     def advance_due(self) -> bool:
         """Returns True if a transaction without records is due, for pending state records or moved positions."""

@@ -2,8 +2,8 @@
 Lane assignment of a published generation, as the driver hands it to the lanes. Pure.
 
 Within a generation no partition may change its lane, so known partitions keep theirs and new ones go to the least
-loaded lane.  With another number of lanes all partitions are assigned again, in a new generation; for a backfill too,
-by the offsets that each has left to copy::
+loaded lane: that of the fewest partitions, or of the fewest bytes where these are known.  With another number of lanes
+all partitions are assigned again, in a new generation; for a backfill too, by the offsets that each has left to copy::
 
     left    9 M, 4 M, 3 M, 2 M and 60 partitions without any; 2 lanes
     lanes   9 M and 31 of the 60  |  4 + 3 + 2 M and 29 of the 60
@@ -11,7 +11,7 @@ by the offsets that each has left to copy::
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from eomirror.lane.spec import AssignedPartition
     from eomirror.records.control import Generation, Pause, Stopped
+    from eomirror.records.position import Position
 
-__all__ = ["Layout", "assign", "by_lane", "layout_of", "lent"]
+__all__ = ["Layout", "assign", "by_lane", "estimated_bytes", "layout_of", "lent"]
 
 
 def assign(
@@ -32,6 +33,7 @@ def assign(
     partitions: Iterable[SourcePartition],
     *,
     backlog: Mapping[SourcePartition, int] | None = None,
+    weights: Mapping[SourcePartition, float] | None = None,
 ) -> Assignment:
     """
     Assigns partitions to lanes.
@@ -41,7 +43,9 @@ def assign(
         lanes: Number of lanes.
         partitions: All partitions to mirror.
         backlog: Offsets that each has left to copy: all partitions are assigned again, so that no lane has much more of
-            them than it must; empty to assign all again by their number.  None to keep what ``previous`` says.
+            them than it must; empty to assign all again.  None to keep what ``previous`` says.
+        weights: Bytes that partitions need or have had, of those that are known; another one counts as their mean.
+            Without any, and without a backlog, partitions are assigned by their number.
 
     Returns:
         The layout; partitions of ``previous`` that are no longer mirrored are parked.
@@ -53,10 +57,15 @@ def assign(
         known = previous.known
         if previous.lanes == lanes and backlog is None:
             kept = {item: previous.partitions[item] for item in wanted if item in previous.partitions}
-    left = backlog or {}
+    given = backlog or weights or {}
+    # what a partition has left to copy is known of all; nothing is known of a new one
+    usual = 0.0 if backlog else sum(given.values()) / max(1, len(given))
+    weight = {item: given.get(item, usual) for item in wanted}
     # largest first, each into the lane with the least: within 4/3 of the best layout (Graham, 1969)
-    wanted.sort(key=lambda item: -left.get(item, 0))
-    to_copy: Counter[int] = Counter()
+    wanted.sort(key=lambda item: -weight[item])
+    heavy: defaultdict[int, float] = defaultdict(float)
+    for item, lane in kept.items():
+        heavy[lane] += weight[item]
     load = Counter(kept.values())
     by_topic = Counter((item.topic, lane) for item, lane in kept.items())
     layout = dict(kept)
@@ -67,17 +76,32 @@ def assign(
         lane = min(
             range(lanes),
             key=lambda number: (
-                to_copy[number] if left.get(item) else 0,
+                heavy[number] if weight[item] else 0.0,
                 load[number],
                 by_topic[item.topic, number],
                 number,
             ),
         )
         layout[item] = lane
-        to_copy[lane] += left.get(item, 0)
+        heavy[lane] += weight[item]
         load[lane] += 1
         by_topic[item.topic, lane] += 1
     return Assignment(lanes, layout, known - frozenset(layout))
+
+
+def estimated_bytes(positions: Collection[Position]) -> dict[SourcePartition, float]:
+    """
+    Returns the bytes that were mirrored of each partition since the link first ran, as far as its positions tell.
+
+    They count the records, and the bytes of the last transaction only.
+    """
+    records = sum(one.records for one in positions)
+    usual = sum(one.bytes for one in positions) / records if records else 1.0
+    return {
+        one.source: one.total_records * (one.bytes / one.records if one.records else usual)
+        for one in positions
+        if one.total_records
+    }
 
 
 def lent(

@@ -43,7 +43,7 @@ from eomirror.errors import (
     StoppedError,
     SupersededError,
 )
-from eomirror.link.assignment import Layout, by_lane, layout_of
+from eomirror.link.assignment import Layout, by_lane, estimated_bytes, layout_of
 from eomirror.link.claim import is_dead
 from eomirror.link.control_producer import given_up, refuse_unwritable
 from eomirror.link.first_positions import (
@@ -370,6 +370,7 @@ class LinkOwner:
             now_ms=self._clock.wall_ms(),
             above=max((position.generation for position in positions.values()), default=0),
             backlog=backlog(self._source_admin, partitions, resume_at) if self._given.by_backlog else None,
+            weights=estimated_bytes(positions.values()) if self._link.balance == "bytes" else None,
         )
         fresh = {source: offset for source, offset in self._adopt.items() if source not in known}
         first = self._firsts(positions).records(
@@ -444,9 +445,15 @@ class LinkOwner:
 
     # -- keeping it ------------------------------------------------------------------------------
 
-    def extend(self, partitions: Sequence[AssignedPartition]) -> dict[int, tuple[AssignedPartition, ...]]:
+    def extend(
+        self, partitions: Sequence[AssignedPartition], needs: Mapping[SourcePartition, float] | None = None
+    ) -> dict[int, tuple[AssignedPartition, ...]]:
         """
         Adds partitions to lanes with a revision, which is published before any lane receives it.
+
+        Args:
+            partitions: The partitions.
+            needs: Bytes a second that the link's partitions need, as far as known.
 
         Returns:
             The added partitions of each lane, without those that would form a cycle, which are logged.
@@ -475,7 +482,10 @@ class LinkOwner:
                 raise StoppedError(f"link {self._link.name}: closed before new partitions were published")
             # partitions may have been moved meanwhile
             after = revised(
-                self._control.layout(), [item.source for item in fresh], now_ms=self._clock.wall_ms()
+                self._control.layout(),
+                [item.source for item in fresh],
+                now_ms=self._clock.wall_ms(),
+                weights=needs,
             )
             self._control.certain = False
             self._control.guarded(
@@ -493,7 +503,9 @@ class LinkOwner:
         with self._lock:
             self._link = with_live(self._link, given)
 
-    def move(self, lanes: Mapping[SourcePartition, int], givers: Collection[int]) -> Generation:
+    def move(
+        self, lanes: Mapping[SourcePartition, int], givers: Collection[int], *, fence: bool = True
+    ) -> Generation:
         """
         Moves partitions to other lanes; returns the layout, after which those lanes may receive them.
 
@@ -504,6 +516,8 @@ class LinkOwner:
         Args:
             lanes: New lane of each partition.
             givers: Lanes that had them.
+            fence: False if the lanes go on: the caller gives the partitions to no lane before each of them has proved
+                that it dropped them, or this was called again with True (docs/adr/0035).
 
         Raises:
             SupersededError: Another mirror took the link.
@@ -522,9 +536,10 @@ class LinkOwner:
                 # published by a call that could not fence: meanwhile the lanes may be those of another mirror
                 self._control.refuse_superseded()
             crash_point("owner.move_published")
-        # Not under the lock: a slow coordinator must not delay the claim's renewal.
-        self._control.fence_lanes(after.highest_lane, only=givers)
-        crash_point("owner.move_fenced")
+        if fence:
+            # Not under the lock: a slow coordinator must not delay the claim's renewal.
+            self._control.fence_lanes(after.highest_lane, only=givers)
+            crash_point("owner.move_fenced")
         return after
 
     def renew(

@@ -227,6 +227,7 @@ def next_generation(
     now_ms: int,
     above: int = 0,
     backlog: Mapping[SourcePartition, int] | None = None,
+    weights: Mapping[SourcePartition, float] | None = None,
 ) -> Generation:
     """
     Returns the lane layout that a starting mirror, or one that changes its lanes, publishes.
@@ -237,12 +238,16 @@ def next_generation(
         now_ms: Wall clock.
         above: Newest generation of any position.
         backlog: As of `assign`.
+        weights: As of `assign`; None if lanes are not balanced.
     """
     before = view.generation
     if backlog is None and before is not None and before.since:
-        # what was moved while a lane had no slot is spread again
-        backlog = {}
-    assignment = assign(None if before is None else before.assignment, lanes, partitions, backlog=backlog)
+        # what was moved while a lane had no slot is spread again; what was moved to balance lanes stays
+        empty = set(range(before.assignment.lanes)) - set(before.assignment.partitions.values())
+        backlog = {} if weights is None or empty else None
+    assignment = assign(
+        None if before is None else before.assignment, lanes, partitions, backlog=backlog, weights=weights
+    )
     highest = max(lanes - 1, -1 if before is None else before.highest_lane)
     return Generation(
         generation=1 + max(above, 0 if before is None else before.generation),
@@ -254,16 +259,28 @@ def next_generation(
     )
 
 
-def revised(generation: Generation, partitions: Iterable[SourcePartition], *, now_ms: int) -> Generation:
+def revised(
+    generation: Generation,
+    partitions: Iterable[SourcePartition],
+    *,
+    now_ms: int,
+    weights: Mapping[SourcePartition, float] | None = None,
+) -> Generation:
     """
     Returns the generation with partitions added; every other partition keeps its lane (EO-2).
+
+    Args:
+        generation: The layout before.
+        partitions: Partitions to add.
+        now_ms: Wall clock.
+        weights: As of `assign`.
 
     Raises:
         MirrorError: A partition would change its lane: a bug in the layout, refused before it is published.
     """
     before = generation.assignment
     everything = set(before.partitions) | set(partitions)
-    assignment = assign(before, before.lanes, everything)
+    assignment = assign(before, before.lanes, everything, weights=weights)
     moved = [item for item, lane in before.partitions.items() if assignment.partitions.get(item) != lane]
     if moved:
         raise MirrorError(

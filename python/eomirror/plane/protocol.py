@@ -17,7 +17,7 @@ from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from eomirror._native import PartitionAccount
@@ -481,6 +481,13 @@ class Plane(Protocol):
 
     def start(self, starts: Sequence[Start]) -> None:
         """Begins to fetch these partitions, besides those already fetched."""
+
+    def stop(self, sources: Collection[SourcePartition]) -> None:
+        """
+        Drops those of these partitions that are fetched, with all that was; the others are not disturbed.
+
+        No transaction is open, and no range is held back (`set_send_plan`).  `start` begins them anew.
+        """
 
     def restart(self) -> None:
         """Forgets everything fetched; `start` sets the new fetch offsets."""

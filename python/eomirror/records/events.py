@@ -65,7 +65,7 @@ class LinkEvent:
         at: Time, ms since the epoch.
         kind: ``owner``, ``take-over``, ``released``, ``generation``, ``gap``, ``adoption``, ``hand-back``,
             ``taken-back``, ``stopped``, ``resumed``, ``pause``, ``lane``, ``restarts``, ``protocol``, ``slot``,
-            ``verification``, ``tail``, ``drill``, ``promotion``, ``fence``, ``reversal``, ``restoration``,
+            ``balance``, ``verification``, ``tail``, ``drill``, ``promotion``, ``fence``, ``reversal``, ``restoration``,
             ``resumption``, ``recreation``, ``copy-back``, ``schemas``, ``outage``, ``target`` or ``silent``; or
             the kind of a control record of a newer release.
         text: One line for people.

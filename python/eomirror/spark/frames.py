@@ -16,7 +16,7 @@ A replayed greeting proves nothing: the driver accepts each nonce once.
     driver -> lane   nonce (32 bytes)
     lane -> driver   {"type":"hello","link","lane","epoch","attempt"}
     driver -> lane   {"type":"welcome"}, later "ping", {"type":"stop","reason"}, {"type":"added","partitions"}
-                     {"type":"groups","offsets"}
+                     {"type":"released","partitions","generation"}, {"type":"groups","offsets"}
     lane -> driver   {"type":"progress", ...}, {"type":"groups","offsets"}
 
 Frames are not encrypted: they contain topic names, offsets and group names.
@@ -32,7 +32,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from eomirror.lane.measures import Histogram, LaneMeasures
-from eomirror.lane.spec import AssignedPartition, GroupOffset, LaneProgress, PartitionProgress, StoppedTopic
+from eomirror.lane.spec import (
+    AssignedPartition,
+    GroupOffset,
+    LaneProgress,
+    PartitionProgress,
+    Released,
+    StoppedTopic,
+)
 from eomirror.plane.protocol import Serving
 from eomirror.types import SourcePartition
 
@@ -48,9 +55,11 @@ __all__ = [
     "decode_added",
     "decode_groups",
     "decode_progress",
+    "decode_released",
     "encode_added",
     "encode_groups",
     "encode_progress",
+    "encode_released",
     "greeting",
     "nonce_of",
 ]
@@ -261,6 +270,29 @@ def decode_added(message: Mapping[str, Any]) -> tuple[AssignedPartition, ...]:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FrameError(f"not an added message: {error}") from error
+
+
+def encode_released(released: Released) -> dict[str, Any]:
+    """Returns the message that takes partitions from a lane: only one, as the lane answers for all of them at once."""
+    return {
+        "type": "released",
+        "partitions": [list(source) for source in sorted(released.sources)],
+        "generation": released.generation,
+    }
+
+
+def decode_released(message: Mapping[str, Any]) -> Released:
+    """
+    Decodes a ``released`` message.
+
+    Raises:
+        FrameError: It is not one.
+    """
+    try:
+        sources = (SourcePartition(str(topic), int(partition)) for topic, partition in message["partitions"])
+        return Released(frozenset(sources), int(message["generation"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FrameError(f"not a released message: {error}") from error
 
 
 def encode_groups(offsets: Sequence[GroupOffset]) -> list[dict[str, Any]]:

@@ -88,7 +88,9 @@ class ParkedLane:
     close: Callable[[], None]
 
 
-def is_successor(before: LaneSpec, mirrored: Collection[AssignedPartition], after: LaneSpec) -> bool:
+def is_successor(
+    before: LaneSpec, mirrored: Collection[AssignedPartition], after: LaneSpec, *, generation: int
+) -> bool:
     """
     Returns True if ``after`` may resume the parked lane of ``before``; see the module's docstring.
 
@@ -96,8 +98,9 @@ def is_successor(before: LaneSpec, mirrored: Collection[AssignedPartition], afte
         before: Spec of the epoch that is over.
         mirrored: All partitions that it mirrored at its end, including those added by revisions.
         after: Spec of the attempt that starts.
+        generation: Generation of the lane at its end: it may have given partitions away that ``after`` still names.
     """
-    same = (before.link, before.source, before.target, before.run, before.generation, before.lane) == (
+    same = (before.link, before.source, before.target, before.run, generation, before.lane) == (
         after.link,
         after.source,
         after.target,
@@ -162,7 +165,7 @@ class Parking:
         if keeper is None:
             return None
         lane = keeper.lane
-        if not is_successor(lane.spec, lane.pump.mirrored, spec):
+        if not is_successor(lane.spec, lane.pump.mirrored, spec, generation=lane.pump.generation):
             _close(lane)
             return None
         return lane

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -23,6 +24,7 @@ from eomirror.lane.spec import (
     LaneProgress,
     LaneSpec,
     PartitionProgress,
+    Released,
     StopReason,
 )
 from eomirror.spark.frames import (
@@ -31,11 +33,15 @@ from eomirror.spark.frames import (
     FrameError,
     decode_added,
     decode_groups,
+    decode_released,
     encode_groups,
     encode_progress,
     greeting,
 )
 from eomirror.types import SourcePartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["GRACE_SECONDS", "SILENCE_SECONDS", "ChannelMailbox", "NoLineError"]
 
@@ -81,6 +87,9 @@ class ChannelMailbox:
         self._lost_at: float | None = None
         self._stop: StopReason | None = None
         self._added: list[AssignedPartition] = []
+        self._released: Released | None = None
+        # generation that moved each of them
+        self._given: dict[SourcePartition, int] = {}
         self._followed: list[GroupOffset] = []
         self._answers: list[GroupOffset] = []
 
@@ -160,6 +169,12 @@ class ChannelMailbox:
         self._exchange()
         added, self._added = tuple(self._added), []
         return added
+
+    def released(self) -> Released | None:
+        """Returns partitions that left this lane since the last call; None for none."""
+        self._exchange()
+        released, self._released = self._released, None
+        return released
 
     def followed(self) -> tuple[GroupOffset, ...]:
         """Returns group offsets that the driver has sent since the last call."""
@@ -250,9 +265,26 @@ class ChannelMailbox:
                     if reason is not StopReason.MOVE or self._stop is None:
                         self._stop = reason
                 elif message.get("type") == "added":
-                    self._added.extend(decode_added(message))
+                    self._add(decode_added(message))
+                elif message.get("type") == "released":
+                    self._release(decode_released(message))
                 elif message.get("type") == "groups":
                     self._followed.extend(decode_groups(message))
+
+    def _add(self, added: Iterable[AssignedPartition]) -> None:
+        # the driver may have made the message before a move took the partition away, and sent it behind that
+        self._added.extend(item for item in added if item.generation >= self._given.get(item.source, 0))
+
+    def _release(self, released: Released) -> None:
+        before = self._released
+        self._given |= dict.fromkeys(released.sources, released.generation)
+        if before is not None:
+            released = Released(
+                before.sources | released.sources, max(before.generation, released.generation)
+            )
+        self._released = released
+        # what `_add` takes from here on comes behind it
+        self._added = [item for item in self._added if item.source not in released.sources]
 
     def _send(self) -> None:
         if self._line is None or not self._unsent:

@@ -31,7 +31,7 @@ from eomirror.status.snapshot import (
     max_known,
     sum_known,
 )
-from eomirror.status.work import Counters, LaneWork, TopicWork, WorkLedger
+from eomirror.status.work import Counters, LaneWork, PartitionLoad, TopicWork, WorkLedger
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
@@ -106,7 +106,11 @@ class LinkPhase:
 
 
 class Progress:
-    """Aggregates the progress of one link's lanes.  Not thread-safe: the caller holds a lock."""
+    """
+    Aggregates the progress of one link's lanes.  Not thread-safe: the caller holds a lock.
+
+    Reason for its size: every figure comes from the same reports.
+    """
 
     def __init__(self, link: str) -> None:
         self.link = link
@@ -284,6 +288,20 @@ class Progress:
     def committed(self, lane: int) -> bool:
         """Returns True if the lane's current attempt has committed a transaction."""
         return self._lanes[lane].current.transactions > 0
+
+    def loads(self, now: float) -> dict[SourcePartition, PartitionLoad]:
+        """Returns the work on each partition that is mirrored and was reported, at ``now`` (monotonic seconds)."""
+        found = {}
+        for source, known in self._positions.items():
+            held = self.pause is not None and self.pause.holds(source.topic)
+            if held or source.topic in self.stopped or source not in self._lane_of:
+                continue
+            lso, position = known.item.lso, known.item.position
+            lag = None if lso is None else max(0, lso - position)
+            behind = self._behind(source, known, now) if lag else None
+            work = self._work.partitions.get(source, (0, 0))
+            found[source] = PartitionLoad(self._lane_of[source], *work, lag, behind or 0.0)
+        return found
 
     def snapshot(self, now: float) -> LinkSnapshot:
         """Returns the state of the link at ``now`` (monotonic seconds)."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from eomirror.lane.spec import LaneProgress, PartitionProgress
 
-__all__ = ["Counters", "LaneWork", "TopicWork", "WorkLedger"]
+__all__ = ["Counters", "LaneWork", "PartitionLoad", "TopicWork", "WorkLedger"]
 
 # attempts of a lane whose last totals are kept
 _RECENT = 8
@@ -89,6 +89,26 @@ class TopicWork:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionLoad:
+    """
+    Work on one partition, done and waiting.
+
+    Attributes:
+        lane: Lane that mirrors it.
+        records: Records mirrored in this run.
+        bytes: Their keys, values and headers.
+        lag: Offsets that wait; None if unknown.
+        behind: Upper bound of the seconds for which its oldest record waits; 0 if it has none, or if unknown.
+    """
+
+    lane: int
+    records: int
+    bytes: int
+    lag: int | None
+    behind: float
+
+
+@dataclass(frozen=True, slots=True)
 class LaneWork:
     """
     Work of one lane in this run.
@@ -109,11 +129,13 @@ class WorkLedger:
     Attributes:
         topics: Work by source topic.
         lanes: Work by lane.
+        partitions: Records and bytes by source partition, whichever lanes had it.
     """
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicWork] = {}
         self.lanes: dict[int, LaneWork] = {}
+        self.partitions: dict[SourcePartition, tuple[int, int]] = {}
         self._attempts: dict[int, dict[tuple[int, int], _Attempt]] = {}
 
     def update(self, progress: LaneProgress, *, attempt: int) -> None:
@@ -148,6 +170,12 @@ class WorkLedger:
             topic.records + item.records - (0 if before is None else before.records),
             topic.bytes + item.bytes - (0 if before is None else before.bytes),
             dropped,
+        )
+        source = SourcePartition(item.topic, item.partition)
+        records, size = self.partitions.get(source, (0, 0))
+        self.partitions[source] = (
+            records + item.records - (0 if before is None else before.records),
+            size + item.bytes - (0 if before is None else before.bytes),
         )
 
     def _attempt(self, lane: int, number: tuple[int, int]) -> _Attempt:

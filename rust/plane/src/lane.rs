@@ -145,6 +145,16 @@ impl Lane {
         Ok(())
     }
 
+    /// Drops partitions with everything that was fetched of them, while no transaction is open. The others are not
+    /// disturbed.
+    pub fn stop(&mut self, partitions: &[TopicPartition]) {
+        for copy in self.source.copies(partitions) {
+            // once it returns, records of other lanes follow ours
+            self.target.forget(&copy);
+        }
+        self.source.stop(partitions);
+    }
+
     /// Drops all partitions and everything that was fetched. [`Lane::start`] begins anew.
     pub fn restart(&mut self) {
         self.source.clear();

@@ -211,6 +211,17 @@ impl NativeLane {
         self.with(py, |lane| lane.start(&starts))
     }
 
+    fn stop(&self, py: Python<'_>, partitions: Vec<(String, i32)>) -> PyResult<()> {
+        let stopped = partitions.into_iter();
+        let partitions: Vec<TopicPartition> = stopped
+            .map(|(topic, partition)| TopicPartition::new(topic, partition))
+            .collect();
+        self.with(py, |lane| {
+            lane.stop(&partitions);
+            Ok(())
+        })
+    }
+
     fn restart(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |lane| {
             lane.restart();

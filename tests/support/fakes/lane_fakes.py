@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from eomirror._native import encode_offset_map
 from eomirror.lane.poison_records import Limits
-from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneSpec, StopReason
+from eomirror.lane.spec import AssignedPartition, LaneProgress, LaneSpec, Released, StopReason
 from eomirror.plane.protocol import (
     Account,
     Advance,
@@ -31,7 +31,7 @@ from eomirror.types import Assignment, SourcePartition
 from support.fakes.clocks import PlayedClock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from eomirror.plane.protocol import Plane
@@ -168,6 +168,12 @@ class FakePlane:
 
     def set_send_plan(self, send_plan: SendPlan) -> None:
         self.send_plans.append(send_plan)
+
+    def stop(self, sources: Collection[SourcePartition]) -> None:
+        self.calls.append("stop")
+        for source in sources:
+            self.next.pop(source, None)
+            self.silent_advance.pop(source, None)
 
     def restart(self) -> None:
         self.next.clear()
@@ -359,6 +365,7 @@ class FakeMailbox:
     stops: bool = False
     reports: list[LaneProgress] = field(default_factory=list)
     additions: list[tuple[AssignedPartition, ...]] = field(default_factory=list)
+    releases: list[Released | None] = field(default_factory=list)
 
     def report(self, progress: LaneProgress) -> None:
         self.reports.append(progress)
@@ -370,13 +377,17 @@ class FakeMailbox:
             return StopReason.SHUTDOWN
         if not self.reports:
             return None
-        if self.plane.fetches or self.plane.late or self.additions or self.plane.silent_advance:
+        more = self.additions or self.releases
+        if self.plane.fetches or self.plane.late or more or self.plane.silent_advance:
             return None
         self.idle_looks -= 1
         return StopReason.SHUTDOWN if self.idle_looks < 0 else None
 
     def added(self) -> tuple[AssignedPartition, ...]:
         return self.additions.pop(0) if self.additions else ()
+
+    def released(self) -> Released | None:
+        return self.releases.pop(0) if self.releases else None
 
     def descriptor(self) -> None:
         """Nothing to wait for."""

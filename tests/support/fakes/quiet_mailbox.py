@@ -14,6 +14,9 @@ class QuietMailbox:
         """No partitions."""
         return ()
 
+    def released(self) -> None:
+        """None are taken."""
+
     def descriptor(self) -> None:
         """Nothing arrives."""
 

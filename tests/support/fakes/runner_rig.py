@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import orjson
 
+from eomirror.errors import MirrorError
 from eomirror.lane.runner import LaneRunner
 from support.fakes.lane_fakes import (
     ORDERS,
@@ -21,15 +23,33 @@ from support.fakes.lane_fakes import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eomirror.lane.ports import CopyWatch
     from eomirror.lane.spec import LaneReport, LaneSpec
+    from eomirror.lane.start import AddedRead
+
+
+def at_once(read: Callable[[], AddedRead]) -> Future[AddedRead]:
+    """Reads for added partitions without a thread."""
+    found: Future[AddedRead] = Future()
+    try:
+        found.set_result(read())
+    except MirrorError as error:
+        found.set_exception(error)
+    return found
 
 
 class Rig:
     """A pump with fakes around it."""
 
     def __init__(
-        self, lane: LaneSpec | None = None, *, copies: CopyWatch | None = None, **offsets: int
+        self,
+        lane: LaneSpec | None = None,
+        *,
+        copies: CopyWatch | None = None,
+        later: Callable[[Callable[[], AddedRead]], Future[AddedRead]] = at_once,
+        **offsets: int,
     ) -> None:
         self.clock = FakeClock()
         self.plane = FakePlane(self.clock)
@@ -49,6 +69,7 @@ class Rig:
             clock=self.clock,
             copies=copies,
             at_rest=lambda: self.rests.append(self.clock.monotonic()),
+            later=later,
         )
 
     def run(self) -> LaneReport:

@@ -232,6 +232,19 @@ def test_status_is_a_check_for_cron_on_request(
     assert run("status", path, "--link", "west->east", "--exit-code", "-o", "json") == code
 
 
+def test_status_shows_the_last_move_that_balanced_lanes(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none of a link whose lanes keep their partitions."""
+    assert run("status", path, "--link", "west->east", "-o", "table") == 0
+    assert "balanced" not in capsys.readouterr().out
+    moves = (LinkEvent(at, "balance", f"lane {at} is behind [b]") for at in (3_000, 4_000))
+    monkeypatch.setattr(Reader, "read", lambda _: replace(STATUS, events=(*moves, *STATUS.events)))
+    assert run("status", path, "--link", "west->east", "-o", "table") == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if "balanced" in line]
+    assert shown == ["lanes balanced at 1970-01-01T00:00:04Z: lane 4000 is behind [b]"]
+
+
 def test_a_long_list_is_cut_on_request(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A row for each topic unless partitions are wanted; of the lag, the largest."""
 

@@ -22,6 +22,7 @@ from eomirror.lane.spec import (
     LaneProgress,
     LaneSpec,
     PartitionProgress,
+    Released,
     StoppedTopic,
     StopReason,
 )
@@ -38,6 +39,7 @@ from eomirror.spark.frames import (
     encode_added,
     encode_groups,
     encode_progress,
+    encode_released,
     greeting,
 )
 from eomirror.spark.mailbox import ChannelMailbox, NoLineError
@@ -157,6 +159,28 @@ def test_a_frame_that_is_not_the_next_of_the_other_side_is_refused(damage: str) 
         _, receiver = codecs()
     with pytest.raises(FrameError):
         receiver.feed(frame)
+
+
+def test_what_leaves_a_lane_and_what_comes_keep_their_order(driver: Driver) -> None:
+    """EO-2: what was given away is not mirrored, also if the driver made a message before; what comes back is."""
+    mailbox = driver.connect()
+    zero, one = (Released(frozenset({SourcePartition("t", n)}), n + 2) for n in range(2))
+    driver.channel.send(
+        "a->b",
+        3,
+        [
+            *encode_added([added(0)]),
+            encode_released(zero),
+            encode_released(one),
+            *encode_added([added(0), replace(added(1), generation=4)]),
+        ],
+    )
+    # the last of them has come
+    until(lambda: any(item.source.partition == 1 for item in mailbox._added) or mailbox.stop())
+    assert mailbox.released() == Released(zero.sources | one.sources, 3)
+    assert mailbox.released() is None
+    assert [item.source.partition for item in mailbox.added()] == [1]
+    mailbox.close()
 
 
 def test_progress_and_partitions_survive_the_wire_in_pieces_of_bounded_size() -> None:

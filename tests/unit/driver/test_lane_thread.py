@@ -140,6 +140,20 @@ def test_dropping_what_the_lane_does_not_have_changes_nothing(lane: LaneThread, 
     assert lane.greeting(AttemptId("a->b", 1, spec.epoch, spec.attempt))[0]["type"] == "added"
 
 
+def test_a_lane_that_goes_on_is_told_what_it_gives(lane: LaneThread, host: Host) -> None:
+    """The attempt keeps running; one that has not connected ends, and the next is of the new generation without it."""
+    spec = host.begun.get(timeout=_SECONDS)
+    (taken,) = lane.take([SourcePartition("bad", 1)], moved_by=2)
+    assert taken.source.topic == "bad"
+    told = {"type": "released", "partitions": [["bad", 1]], "generation": 2}
+    assert host.told.get(timeout=_SECONDS) == {"lane": 1, **told, "to": "all"}
+    greeting = lane.greeting(AttemptId("a->b", 1, spec.epoch, spec.attempt))
+    assert greeting == [{"type": "stop", "reason": "reconfigure"}]
+    host.endings.put(Ending.EPOCH)
+    following = host.begun.get(timeout=_SECONDS)
+    assert ([item.source.topic for item in following.partitions], following.generation) == (["good"], 2)
+
+
 @pytest.mark.parametrize("patient", [True, False])
 def test_a_lane_without_a_right_tries_again_unless_a_run_waits_for_it(
     lane: LaneThread, host: Host, *, patient: bool

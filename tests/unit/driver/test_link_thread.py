@@ -104,12 +104,14 @@ def test_offsets_of_groups_are_sent_to_the_lane_that_got_the_partition() -> None
     told: list[Any] = []
     link: Any = SimpleNamespace(
         generation=2,
-        lanes=SimpleNamespace(moves=SimpleNamespace(look=lambda publish: publish() and moved.pop(0))),
+        lanes=SimpleNamespace(
+            moves=SimpleNamespace(look=lambda publish, *, elastic: elastic and publish() and moved.pop(0))
+        ),
         _taken=SimpleNamespace(move=lambda: True),
         group_thread=SimpleNamespace(lane_restarted=told.append),
     )
     for _ in range(2):
-        LinkThread._look_at_slots(link)
+        LinkThread._look_at_lanes(link, elastic=True)
     assert (link.generation, told) == (3, [{source}])
 
 

@@ -1,4 +1,4 @@
-"""Partitions of a lane without a slot go to lanes that run, and return: each step in its order, again if it fails."""
+"""Partitions of a lane without a slot, or behind, go to others: each step in its order, again if it fails."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eomirror.driver import moves as moves_module
+from eomirror.driver.balance import LOOK_SECONDS, WINDOW_SECONDS
 from eomirror.driver.moves import PartitionMoves
 from eomirror.driver.slots import TOLD_SECONDS, WAIT_SECONDS
 from eomirror.errors import UnreachableError
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link.ownership import moved
 from eomirror.records.control import Generation
+from eomirror.status.work import PartitionLoad
 from eomirror.types import Assignment, SourcePartition
 from support.fakes.clocks import PlayedClock
 
@@ -30,15 +33,22 @@ class Lane:
         self.number = number
         self.items = [AssignedPartition(source, "s", "t", "t")]
         self.generation, self.away = 1, ""
+        # what answers an order to release; None for a lane that does not
+        self.claims: Any = None
 
     @property
     def partitions(self) -> list[SourcePartition]:
         return [item.source for item in self.items]
 
-    def take(self, sources: Collection[SourcePartition]) -> list[AssignedPartition]:
+    def take(self, sources: Collection[SourcePartition], *, moved_by: int = 0) -> list[AssignedPartition]:
         taken = [item for item in self.items if item.source in sources]
         self.items = [item for item in self.items if item.source not in sources]
-        self.away = "giving"
+        if not moved_by:
+            self.away = "giving"
+        else:
+            self.generation = moved_by
+            if self.claims is not None:
+                self.claims(self.number, moved_by)
         return taken
 
     def wait_at_rest(self, _seconds: float) -> bool:
@@ -71,7 +81,7 @@ class Jobs:
 class Link:
     """What `PartitionMoves` has around it: lanes 0 to 2 with a partition each, progress, timeline and owner."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, balance: bool = False) -> None:
         self.clock = PlayedClock(0.0)
         self.jobs = Jobs()
         self.lanes = {number: Lane(number, source) for number, source in enumerate((ZERO, ONE, TWO))}
@@ -84,11 +94,12 @@ class Link:
         )  # fmt: skip
         self.fenced: list[tuple[int, ...]] = []
         self.fails = 0
+        self.work: dict[SourcePartition, PartitionLoad] = {}
         given: Any = self
         self.moves = PartitionMoves(
             "a->b", given.lanes, progress=given, records=SimpleNamespace(lanes=given), clock=given.clock
         )
-        self.moves.start(given.jobs)
+        self.moves.start(given.jobs, balance=balance)
         for lane in self.lanes:
             self.moves.slots.begun(lane, 0.0)
             self.moves.slots.connected(lane, 0.0)
@@ -100,21 +111,28 @@ class Link:
         self.lane_of.update(dict.fromkeys((item.source for item in items), lane))
 
     def tell(self, kind: str, text: str) -> None:
-        assert kind == "slot"
+        assert kind in {"slot", "balance"}
         self.timeline.append(text)
 
-    def publish(self, lanes: Mapping[SourcePartition, int], givers: Collection[int]) -> Generation:
+    def loads(self) -> dict[SourcePartition, PartitionLoad]:
+        return self.work
+
+    def publish(
+        self, lanes: Mapping[SourcePartition, int], givers: Collection[int], *, fence: bool
+    ) -> Generation:
         if self.fails:
             self.fails -= 1
             raise UnreachableError("the target is away")
-        assert all(self.lanes[giver].away == "giving" for giver in givers), "none begins meanwhile"
-        self.layout = moved(self.layout, lanes, givers=givers, now_ms=0)
-        self.fenced.append(tuple(givers))
+        if any(self.layout.assignment.partitions[source] != lane for source, lane in lanes.items()):
+            self.layout = moved(self.layout, lanes, givers=givers, now_ms=0)
+        if fence:
+            assert all(self.lanes[giver].away == "giving" for giver in givers), "none begins meanwhile"
+            self.fenced.append(tuple(givers))
         return self.layout
 
-    def look(self, at: float) -> tuple[int, Collection[SourcePartition]] | None:
+    def look(self, at: float, *, elastic: bool = True) -> tuple[int, Collection[SourcePartition]] | None:
         self.clock.now = at
-        return self.moves.look(self.publish)
+        return self.moves.look(self.publish, elastic=elastic)
 
     @property
     def layout_of_lanes(self) -> dict[int, list[SourcePartition]]:
@@ -236,3 +254,101 @@ def test_settings_wait_while_partitions_are_between_two_lanes(link: Link) -> Non
     assert link.moves.pending
     link.look(111.0)
     assert not link.moves.pending
+
+
+THREE = SourcePartition("t", 3)
+
+
+@pytest.fixture
+def uneven(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A link whose lane 0 has two busy partitions and is behind; lanes 1 and 2 keep up."""
+    monkeypatch.setattr(moves_module, "_REST_SECONDS", 0.05)
+    made = Link(balance=True)
+    made.lanes[0].items.append(AssignedPartition(THREE, "s", "t", "t"))
+    made.layout = Generation(
+        generation=1, revision=1, run="r", highest_lane=2,
+        assignment=Assignment(3, {ZERO: 0, ONE: 1, TWO: 2, THREE: 0}), timestamp=0,
+    )  # fmt: skip
+    yield made
+    made.moves.stop()
+
+
+def until_it_pays(link: Link) -> tuple[int, Collection[SourcePartition]] | None:
+    """Looks for a window, with lane 0 behind; returns what the last look says."""
+    at = link.clock.now
+    for number in range(int(WINDOW_SECONDS / LOOK_SECONDS)):
+        done = number * 5_000_000
+        link.work = {
+            ZERO: PartitionLoad(0, done, 6 * done, done, 60.0),
+            THREE: PartitionLoad(0, done, 5 * done, done, 60.0),
+            ONE: PartitionLoad(1, done, 2 * done, 0, 0.0),
+            TWO: PartitionLoad(2, done, done, 0, 0.0),
+        }
+        assert link.look(at + number * LOOK_SECONDS, elastic=False) is None
+    return link.look(at + WINDOW_SECONDS, elastic=False)
+
+
+def test_a_lane_that_is_behind_gives_partitions_and_goes_on(uneven: Link) -> None:
+    """Published, told, claimed, given: the lane is not fenced, and no attempt of it ends."""
+    order: list[str] = []
+    uneven.lanes[0].claims = lambda lane, number: (order.append("told"), uneven.moves.claimed(lane, number))
+    assert until_it_pays(uneven) == (2, {THREE: 2}.keys())
+    assert uneven.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO, THREE]}
+    assert [(lane.generation, lane.away) for lane in uneven.lanes.values()] == [(2, ""), (1, ""), (2, "")]
+    assert uneven.fenced == []
+    assert order == ["told"]
+    assert uneven.lanes[2].items[-1].generation == 2
+    (text,) = uneven.timeline
+    assert text.startswith("lane 0 is behind with ")
+    assert "lane 2, with " in text
+    assert uneven.moves.needs.keys() == {ZERO, ONE, TWO, THREE}
+
+
+def test_a_lane_that_does_not_claim_the_move_ends_and_is_fenced(uneven: Link) -> None:
+    """EO-2: its partitions are given to none before; a claim of an older generation proves nothing."""
+    uneven.moves.claimed(0, 1)
+    assert until_it_pays(uneven) is None
+    assert THREE not in uneven.lane_of
+    assert uneven.moves.pending
+    assert uneven.look(45.0, elastic=False) is None
+    assert uneven.fenced == []
+    assert uneven.look(90.0, elastic=False) == (2, {THREE: 2}.keys())
+    assert uneven.fenced == [(0,)]
+    assert uneven.layout.generation == 2, "it was published once"
+    assert uneven.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO, THREE]}
+    assert uneven.lanes[0].away == ""
+
+
+def test_a_lane_in_a_long_transaction_is_waited_for_while_it_runs(uneven: Link) -> None:
+    """It mirrors its partitions until then; one that runs no more ends, and its next attempt has the new layout."""
+    assert until_it_pays(uneven) is None
+    uneven.moves.claimed(0, 2)
+    assert uneven.look(45.0, elastic=False) == (2, {THREE: 2}.keys())
+    assert uneven.fenced == []
+    assert uneven.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO, THREE]}
+
+
+def test_a_lane_that_runs_no_more_proves_nothing(uneven: Link) -> None:
+    """EO-2: it is fenced at once, so that its partitions do not wait for a worker that is lost."""
+    assert until_it_pays(uneven) is None
+    uneven.moves.slots.ended(0, crashed=True, now=45.0)
+    assert uneven.look(45.0, elastic=False) == (2, {THREE: 2}.keys())
+    assert uneven.fenced == [(0,)]
+
+
+def test_a_balancing_move_that_fails_takes_nothing_before_it_is_published(uneven: Link) -> None:
+    """The lane mirrors its partitions until it is told."""
+    uneven.fails = 1
+    with pytest.raises(UnreachableError):
+        until_it_pays(uneven)
+    assert uneven.layout_of_lanes == {0: [ZERO, THREE], 1: [ONE], 2: [TWO]}
+    uneven.lanes[0].claims = uneven.moves.claimed
+    assert uneven.look(31.0, elastic=False) is not None
+    assert uneven.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO, THREE]}
+    assert uneven.fenced == []
+
+
+def test_lanes_are_not_balanced_unless_the_link_says_so(link: Link) -> None:
+    """Off is the default, and what is not measured spreads no new partition."""
+    assert until_it_pays(link) is None
+    assert link.moves.needs == {}

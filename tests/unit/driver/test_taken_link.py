@@ -62,7 +62,7 @@ class Rig:
     def acquire(self, *_: Any, **__: Any) -> Any:
         return SimpleNamespace()
 
-    def extend(self, new: Sequence[AssignedPartition]) -> Any:
+    def extend(self, new: Sequence[AssignedPartition], _needs: Any) -> Any:
         # the keeper renews the claim meanwhile
         self.seen.append(self.shown())
         return self.publish(new)
@@ -71,7 +71,7 @@ class Rig:
 
     def look(self, *, stopped: bool = False) -> set[str]:
         records: Any = SimpleNamespace(stops=self.stops)
-        self.taken.extend(records, lambda: stopped)
+        self.taken.extend(records, lambda: stopped, {})
         return self.shown()
 
     def shown(self) -> set[str]:

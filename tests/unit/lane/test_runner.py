@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from eomirror.errors import (
     TransactionFailedError,
     UnreachableError,
 )
-from eomirror.lane.spec import AssignedPartition, Ending, StoppedTopic
+from eomirror.lane.spec import AssignedPartition, Ending, Released, StoppedTopic
 from eomirror.plane.protocol import CommitOutcome
 from eomirror.recovery.corrupt_batches import MOST_DAMAGED, Damage
 from eomirror.recovery.resume import SourceFacts
@@ -27,8 +28,9 @@ from support.fakes.lane_fakes import ORDERS, PAYMENTS, FakeMailbox, position, sp
 from support.fakes.runner_rig import Rig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from eomirror.lane.start import AddedRead
     from eomirror.records.control import ControlView
     from eomirror.records.position import Position
 
@@ -429,6 +431,51 @@ def test_added_partitions_are_taken_up_without_leaving() -> None:
     assert rig.plane.calls.count("open") == 1
 
 
+def added_slowly() -> tuple[Rig, list[AddedRead]]:
+    """A lane to which payments are added while it has records, and what it reads for them: known once it has none."""
+    read: list[AddedRead] = []
+
+    def later(now: Callable[[], AddedRead]) -> Future[AddedRead]:
+        found: Future[AddedRead] = Future()
+        read.append(now())
+        found.set_result(read[-1])
+        found.done = lambda: not rig.plane.fetches  # type: ignore[method-assign]
+        return found
+
+    rig = Rig(later=later)
+    rig.state.positions[PAYMENTS] = position(PAYMENTS, 0, generation=2)
+    rig.plane.fetches = [{ORDERS: 1}]
+    rig.mailbox.idle_looks = 3
+    rig.mailbox.additions = [
+        (AssignedPartition(PAYMENTS, "id-payments", "east.payments", "id-east.payments", 2),)
+    ]
+    return rig, read
+
+
+def test_a_lane_goes_on_while_it_reads_for_added_partitions() -> None:
+    """No partition that stays waits for a read of the positions topic."""
+    rig, read = added_slowly()
+    begun: list[int] = []
+    start = rig.plane.start
+    rig.plane.start = lambda starts: (begun.append(len(rig.plane.committed)), start(starts))[1]  # type: ignore[method-assign]
+
+    assert rig.run().ending is Ending.STOPPED
+    assert [one.source for one in rig.plane.started] == [ORDERS, PAYMENTS]
+    assert begun == [0, 2], "behind the claim, and a transaction"
+    assert len(read) == 1
+
+
+def test_what_is_given_away_while_it_is_read_for_is_not_started() -> None:
+    """EO-2: another lane has it."""
+    rig, read = added_slowly()
+    rig.mailbox.releases = [None, Released(frozenset({PAYMENTS}), 3)]
+    rig.state.generation, rig.state.since = 3, (2,)
+
+    assert rig.run().ending is Ending.STOPPED
+    assert [one.source for one in rig.plane.started] == [ORDERS]
+    assert len(read) == 1
+
+
 def test_positions_of_a_lane_that_got_partitions_are_the_newest() -> None:
     """EO-3: another lane wrote the last position of what was moved, in an older generation."""
     rig = Rig()
@@ -446,6 +493,68 @@ def test_positions_of_a_lane_that_got_partitions_are_the_newest() -> None:
     said = [each["generation"] for each in rig.positions(-1)]
     assert said
     assert set(said) == {3}
+
+
+class Gives:
+    """A lane that is told to give payments away: generation 3 is published by then, and is the lane's own."""
+
+    def __init__(self, *outcomes: CommitOutcome | Exception) -> None:
+        self.rig = rig = Rig(payments=40)
+        rig.state.generation, rig.state.since = 3, (2,)
+        rig.plane.fetches = [{ORDERS: 5}]
+        rig.plane.outcomes = [CommitOutcome.CLEAN, *outcomes]
+        rig.mailbox.releases = [Released(frozenset({PAYMENTS}), 3)]
+        give = rig.mailbox.released
+        rig.mailbox.released = lambda: (setattr(rig.state, "since", (3,)), give())[1]  # type: ignore[method-assign]
+        self.report = rig.run()
+
+    @property
+    def claimed(self) -> list[int]:
+        return [progress.released for progress in self.rig.mailbox.reports]
+
+
+def test_given_partitions_are_dropped_and_then_the_move_is_claimed() -> None:
+    """EO-2: the others go on with the same producer, in the generation of the move."""
+    gives = Gives()
+    rig = gives.rig
+
+    assert gives.report.ending is Ending.STOPPED
+    assert rig.plane.calls == [
+        "open",
+        "begin",
+        "commit",
+        "stop",
+        "begin",
+        "commit",
+        "begin",
+        "flush",
+        "commit",
+    ]
+    assert [next(iter(one)) for one in rig.positions(1)] == ["lane"]
+    assert [one["generation"] for number in range(3) for one in rig.positions(number)] == [2, 3, 3]
+    assert set(rig.plane.next) == {ORDERS}
+    assert [item.source for item in rig.pump.mirrored] == [ORDERS]
+    assert gives.claimed[0] == 2
+    assert gives.claimed[-1] == 3
+    assert sorted(gives.claimed) == gives.claimed
+
+
+def test_a_lane_whose_claim_of_a_move_is_suspect_starts_over_without_the_partitions() -> None:
+    """EO-9: it is committed, so it proves the move; control holds the lane's generation."""
+    gives = Gives(CommitOutcome.SUSPECT)
+
+    assert gives.report.ending is Ending.STOPPED
+    assert gives.rig.plane.calls.count("open") == 2
+    assert [start.source for start in gives.rig.plane.started] == [ORDERS, PAYMENTS, ORDERS]
+    assert gives.claimed[-1] == 3
+
+
+def test_a_lane_that_lost_its_id_proves_nothing() -> None:
+    """EO-2: another attempt has it, and may mirror what this one dropped."""
+    gives = Gives(FencedError("a newer producer has the id"))
+
+    assert gives.report.ending is Ending.SUPERSEDED
+    assert max(gives.claimed) == 2
 
 
 @pytest.mark.parametrize(("since", "ending"), [((2,), Ending.STOPPED), ((3,), Ending.SUPERSEDED)])

@@ -7,8 +7,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eomirror.link.assignment import assign
+from eomirror.link.assignment import assign, estimated_bytes
 from eomirror.types import SourcePartition
+from support.fakes.lane_fakes import position
 
 TOPICS = st.sampled_from(["orders", "payments", "clicks", "a.b"])
 PARTITIONS = st.sets(st.builds(SourcePartition, TOPICS, st.integers(0, 40)), max_size=60)
@@ -109,3 +110,40 @@ def test_partitions_without_a_backlog_are_spread_by_number() -> None:
     layout = assign(None, 2, [*idle, *busy], backlog=busy)
     assert {layout.partitions[item] for item in busy} == {0, 1}
     assert [len(layout.of(lane)) for lane in (0, 1)] == [31, 31]
+
+
+def test_new_partitions_go_to_the_lane_with_the_fewest_bytes() -> None:
+    """Each counts as a usual one, so that not all of a new topic go there; without figures their number decides."""
+    busy, quiet = SourcePartition("orders", 0), SourcePartition("clicks", 0)
+    new = [SourcePartition("new", number) for number in range(4)]
+    before = assign(None, 2, [busy, quiet])
+    weights = {busy: 9e6, quiet: 1e6}
+    after = assign(before, 2, [busy, quiet, *new], weights=weights)
+    assert [
+        len([item for item in after.of(before.partitions[one]) if item in new]) for one in (busy, quiet)
+    ] == [1, 3]
+    assert {item: after.partitions[item] for item in (busy, quiet)} == before.partitions
+    by_number = assign(before, 2, [busy, quiet, *new])
+    assert [len(by_number.of(lane)) for lane in (0, 1)] == [3, 3]
+
+
+def test_all_partitions_are_laid_out_anew_by_bytes() -> None:
+    """With another number of lanes: the busy one has a lane to itself."""
+    weights = {SourcePartition("orders", number): 1e6 for number in range(4)} | {
+        SourcePartition("big", 0): 9e6
+    }
+    after = assign(assign(None, 1, weights), 2, weights, weights=weights)
+    assert sorted(map(len, (after.of(0), after.of(1)))) == [1, 4]
+
+
+def test_bytes_since_the_link_first_ran_are_estimated() -> None:
+    """By the size of the last transaction's records, or the usual one; a partition without records is not known."""
+    one, other, idle, new = (SourcePartition("t", number) for number in range(4))
+    positions = [
+        position(one, 10, total_records=100, records=10, bytes=1000),
+        position(other, 10, total_records=50, records=30, bytes=600),
+        position(idle, 10, total_records=7),
+        position(new, 0),
+    ]
+    assert estimated_bytes(positions) == {one: 10_000.0, other: 1000.0, idle: 280.0}
+    assert estimated_bytes([]) == {}

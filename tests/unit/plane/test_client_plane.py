@@ -71,6 +71,7 @@ class FakeConsumer:
     def __init__(self, *messages: FakeMessage) -> None:
         self._left = list(messages)
         self._reached: dict[SourcePartition, int] = {}
+        self.dropped: list[tuple[str, int]] = []
 
     def list_topics(self, *_: Any, **__: Any) -> None:
         """Connected."""
@@ -90,6 +91,9 @@ class FakeConsumer:
 
     def close(self) -> None:
         """Closed."""
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        self.dropped += [(one.topic, one.partition) for one in partitions]
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         for one in partitions:
@@ -282,3 +286,16 @@ def test_an_end_from_before_a_lost_connection_proves_nothing(
     assert sought == [149]
     again = [mirrored, FakeMessage(ORDERS, 150), FakeMessage(ORDERS, 151), FakeMessage(ORDERS, 152, end)]
     assert [message.offset() for message in plane._compared(again)] == [150, 151, 152]
+
+
+def test_nothing_is_left_of_a_partition_that_is_dropped(spec: LaneSpec) -> None:
+    """EO-2: other lanes write to its copy, so neither its records nor offsets behind ours are foreseen; others stay."""
+    plane = fetching(spec, FakeMessage(ORDERS, 7), FakeMessage(PAYMENTS, 7))
+    plane._transaction.next_offsets.update({("east.orders", 0): 40, ("east.payments", 0): 50})
+    plane.stop({ORDERS, SourcePartition("never-fetched", 0)})
+    assert plane._transaction.next_offsets == {("east.payments", 0): 50}
+    assert plane._source.opened.dropped == [("orders", 0)]
+    # librdkafka may still return what it has fetched
+    plane.pump(1.0)
+    assert {account.source for account in plane.flush(1.0).accounts} == {PAYMENTS}
+    assert offsets(plane.advances()).keys() == {PAYMENTS}

@@ -24,6 +24,7 @@ class FakePump:
 
     def __init__(self, mirrored: Any) -> None:
         self.mirrored = mirrored
+        self.generation = 2
         self.endings = [Ending.EPOCH] * EPOCHS + [Ending.STOPPED]
         self.resumed = 0
 

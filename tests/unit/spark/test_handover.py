@@ -25,7 +25,7 @@ class Pump:
     """Goes on until it is asked to rest, or until something ends it."""
 
     def __init__(self, ending: Ending = Ending.EPOCH, error: Exception | None = None) -> None:
-        self.mirrored = BEFORE.partitions
+        self.mirrored, self.generation = BEFORE.partitions, BEFORE.generation
         self.events: list[str] = []
         self.runs, self.hung_up, self.hangs = threading.Event(), threading.Event(), threading.Event()
         self._ending, self._error = ending, error
@@ -184,8 +184,16 @@ def test_a_lane_that_is_left_finishes_its_transaction() -> None:
 def test_partitions_may_have_been_added_in_between() -> None:
     """A successor with more partitions takes them up; one with fewer starts anew (a topic was stopped)."""
     more = replace(AFTER, partitions=spec(ORDERS, PAYMENTS).partitions)
-    assert is_successor(BEFORE, BEFORE.partitions, more)
-    assert not is_successor(BEFORE, more.partitions, AFTER)
+    assert is_successor(BEFORE, BEFORE.partitions, more, generation=BEFORE.generation)
+    assert not is_successor(BEFORE, more.partitions, AFTER, generation=BEFORE.generation)
+
+
+def test_partitions_may_have_been_given_away_in_between() -> None:
+    """EO-2: a successor that was made before the move still has them; one that was made behind it goes on."""
+    both = replace(BEFORE, partitions=spec(ORDERS, PAYMENTS).partitions)
+    moved = BEFORE.generation + 1
+    assert not is_successor(both, BEFORE.partitions, replace(both, epoch=AFTER.epoch), generation=moved)
+    assert is_successor(both, BEFORE.partitions, replace(AFTER, generation=moved), generation=moved)
 
 
 @pytest.mark.parametrize(

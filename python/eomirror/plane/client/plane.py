@@ -49,7 +49,7 @@ from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from eomirror.lane.spec import LaneSpec
@@ -67,6 +67,8 @@ _MARKER = 1
 class ClientPlane:
     """
     Moves one lane's records through librdkafka; see `eomirror.plane.protocol.Plane` for each call.
+
+    Reason for its size: one method for each of them.
 
     Args:
         reason: Why the native plane is not used.
@@ -233,7 +235,7 @@ class ClientPlane:
         self._tx.learn(sorted({start.target_topic for start in starts}))
         for start in starts:
             self._routes[start.source.topic] = start.target_topic
-            self._source.committed[start.source] = start.offset
+            self._source.begin(start.source, start.offset)
             if start.target_partitions is not None:
                 self._counts[start.target_topic] = start.target_partitions
             self._log.begin(start)
@@ -252,6 +254,15 @@ class ClientPlane:
         if positions:
             consumer.incremental_assign(positions)
             validate_epochs(consumer, positions, self._clock)
+
+    def stop(self, sources: Collection[SourcePartition]) -> None:
+        """Drops these partitions with all that was fetched of them."""
+        for source in sources:
+            # once it returns, records of other lanes follow ours in the copy
+            self._transaction.next_offsets.pop((self._routes.get(source.topic, ""), source.partition), None)
+        self._source.stop(sources)
+        self._pending = self._source.fetched(self._pending)
+        self._log.stop(sources)
 
     def set_send_plan(self, send_plan: SendPlan) -> None:
         """Sets how to send records from the next transaction on; the caller aborts an open one."""
@@ -411,6 +422,7 @@ class ClientPlane:
 
         After a lost connection the log may have changed: these records are fetched and compared first.
         """
+        messages = self._source.fetched(messages)
         if self._source.lost and not self._range_sender.active:
             self._source.lost = False
             # records that the open transaction dropped behind its last kept one are planned as well

@@ -28,7 +28,7 @@ from eomirror.plane.protocol import Holes, RecordMark, is_compacting, is_near
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from confluent_kafka import Consumer
 
@@ -67,6 +67,10 @@ class OffsetGaps:
     def clear(self) -> None:
         """Forgets everything."""
         self._partitions.clear()
+
+    def stop(self, source: SourcePartition) -> None:
+        """Forgets a partition."""
+        self._partitions.pop(source, None)
 
     def begin(self, source: SourcePartition) -> None:
         """Starts a partition whose log was never compacted."""
@@ -262,6 +266,12 @@ class LastRecords:
         self._known.clear()
         self._expected.clear()
 
+    def stop(self, sources: Collection[SourcePartition]) -> None:
+        """Forgets partitions."""
+        for source in sources:
+            self._known.pop(source, None)
+            self._expected.pop(source, None)
+
     def begin(self, source: SourcePartition, mark: RecordMark | None, following: int) -> None:
         """Starts a partition that was never compacted from its last mirrored record, if known."""
         self._known[source] = mark
@@ -365,6 +375,14 @@ class LogComparison:
         self._histories.clear()
         if self._jumps is not None:
             self._jumps.clear()
+
+    def stop(self, sources: Collection[SourcePartition]) -> None:
+        """Forgets partitions."""
+        self.last_records.stop(sources)
+        for source in sources:
+            self._histories.pop(source, None)
+            if self._jumps is not None:
+                self._jumps.stop(source)
 
     def begin(self, start: Start) -> None:
         """Starts a partition; a log that was compacted is not compared."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -41,6 +41,8 @@ class SourceConsumer:
         self.committed: dict[SourcePartition, int] = {}
         self.reached = FetchProgress()
         self.lost = False
+        # partitions that were dropped, of which librdkafka may still return messages
+        self._dropped: set[SourcePartition] = set()
         self._cluster = cluster
         self._name = f"lane-{lane}"
         self._client_id = names.client_id(self._name)
@@ -95,9 +97,33 @@ class SourceConsumer:
         (position,) = self.client().position([TopicPartition(*source)])
         return max(int(position.offset), self.committed.get(source, 0))
 
+    def begin(self, source: SourcePartition, offset: int) -> None:
+        """Records that a partition is fetched from an offset on."""
+        self.committed[source] = offset
+        self._dropped.discard(source)
+
+    def stop(self, sources: Collection[SourcePartition]) -> None:
+        """Drops those of these partitions that are fetched."""
+        fetched = [source for source in sources if self.committed.pop(source, None) is not None]
+        self.reached.drop(fetched)
+        self._dropped.update(fetched)
+        if self.opened is not None and fetched:
+            self.opened.incremental_unassign([TopicPartition(*source) for source in fetched])
+
+    def fetched(self, messages: list[Any]) -> list[Any]:
+        """Returns the messages without those of dropped partitions."""
+        if not self._dropped:
+            return messages
+        return [
+            message
+            for message in messages
+            if SourcePartition(message.topic(), message.partition()) not in self._dropped
+        ]
+
     def restart(self) -> None:
         """Forgets everything fetched."""
         self.lost = False
+        self._dropped.clear()
         self.committed.clear()
         self.reached.clear()
         if self.opened is not None:
@@ -151,6 +177,14 @@ class FetchProgress:
         self._asked.clear()
         self._ended.clear()
         self._turn.clear()
+        self._found = None
+
+    def drop(self, sources: Collection[SourcePartition]) -> None:
+        """Forgets partitions that are fetched no more."""
+        for source in sources:
+            self.ends.pop(source, None)
+            self._asked.pop(source, None)
+            self._ended.discard(source)
         self._found = None
 
     def consumed(self) -> None:

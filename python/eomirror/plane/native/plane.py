@@ -45,7 +45,7 @@ from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from eomirror.lane.spec import LaneSpec
@@ -114,6 +114,8 @@ def stalled_text(stalled: Sequence[tuple[str, int, float, str]]) -> str:
 class NativePlane:
     """
     Moves one lane's records through the extension; see `eomirror.plane.protocol.Plane` for each call.
+
+    Reason for its size: one method for each of them.
 
     Args:
         settings: Reads settings of target topics, in one request.
@@ -246,6 +248,11 @@ class NativePlane:
                     for start in starts
                 ]
             )
+
+    def stop(self, sources: Collection[SourcePartition]) -> None:
+        """Drops these partitions with all that was fetched of them."""
+        with self._errors_translated():
+            self._open_lane.stop(list(sources))
 
     def restart(self) -> None:
         """Forgets everything fetched; `start` sets the new fetch offsets."""

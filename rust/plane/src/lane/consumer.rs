@@ -113,23 +113,8 @@ impl LaneSource {
 
     /// Adds partitions of routed topics to the fetched ones.
     pub(super) fn start(&mut self, starts: &[Start]) -> Result<(), Failure> {
-        // A partition may have stopped without having been reported yet.  The new assignment restarts it, and it must
-        // stop again for the same reason: so it keeps its topic id (rule 5) and the epoch of its last record (KIP-320).
-        let mut assignments: Vec<Assignment> = self
-            .numbers
-            .iter()
-            .filter(|(at, _)| starts.iter().all(|start| start.partition != **at))
-            .filter_map(|(at, number)| {
-                let partition = &self.partitions[*number as usize];
-                Some(Assignment {
-                    partition: at.clone(),
-                    offset: self.fetcher.position(at)?,
-                    leader_epoch: partition.epoch,
-                    topic_id: partition.topic_id,
-                    compare_from: partition.compare_from(),
-                })
-            })
-            .collect();
+        let mut assignments = self.assignments();
+        assignments.retain(|one| starts.iter().all(|start| start.partition != one.partition));
         for start in starts {
             let Some(route) = self.routes.get(&start.partition.topic) else {
                 return Err(Failure::bug("start of a topic without a route"));
@@ -152,6 +137,23 @@ impl LaneSource {
         }
         self.fetcher.assign(&assignments);
         Ok(())
+    }
+
+    /// Drops partitions with everything that was fetched of them. The others are not disturbed.
+    pub(super) fn stop(&mut self, partitions: &[TopicPartition]) {
+        for partition in partitions {
+            let Some(number) = self.numbers.remove(partition) else {
+                continue;
+            };
+            self.moved.remove(&number);
+            self.behind.remove(&number);
+            self.ready.take_if(|ready| ready.number() == number);
+        }
+        let numbers = &self.numbers;
+        self.fetched
+            .retain(|fetched| numbers.contains_key(&fetched.partition));
+        let assignments = self.assignments();
+        self.fetcher.assign(&assignments);
     }
 
     /// Drops all partitions and everything that was fetched.
@@ -337,6 +339,18 @@ impl LaneSource {
             .collect()
     }
 
+    /// Returns the copies of source partitions of routed topics.
+    pub(super) fn copies(&self, partitions: &[TopicPartition]) -> Vec<TopicPartition> {
+        let routed = partitions.iter().filter_map(|at| {
+            let route = self.routes.get(&at.topic)?;
+            Some(TopicPartition::new(
+                route.policy.target_topic(),
+                at.partition,
+            ))
+        });
+        routed.collect()
+    }
+
     /// Asks brokers for what they have now, without their usual wait.
     pub(super) fn hurry(&mut self) {
         self.fetcher.hurry();
@@ -371,6 +385,26 @@ impl LaneSource {
     #[cfg(test)]
     pub(super) fn hand(&mut self, fetched: impl IntoIterator<Item = FetchedPartition>) {
         self.fetched.extend(fetched);
+    }
+
+    /// Returns the fetched partitions as they go on.
+    ///
+    /// A partition may have stopped without having been reported yet. A new assignment restarts it, and it must stop
+    /// again for the same reason: so it keeps its topic id (rule 5) and the epoch of its last record (KIP-320).
+    fn assignments(&self) -> Vec<Assignment> {
+        let fetched = self.numbers.iter();
+        fetched
+            .filter_map(|(at, number)| {
+                let partition = &self.partitions[*number as usize];
+                Some(Assignment {
+                    partition: at.clone(),
+                    offset: self.fetcher.position(at)?,
+                    leader_epoch: partition.epoch,
+                    topic_id: partition.topic_id,
+                    compare_from: partition.compare_from(),
+                })
+            })
+            .collect()
     }
 
     /// Examines one answer: compares its first batch, then relays it.

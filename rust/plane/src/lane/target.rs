@@ -116,6 +116,11 @@ impl LaneTarget {
         self.next_offsets.append(&mut next_offsets);
     }
 
+    /// Forgets the next offset of a partition that other producers write from here on.
+    pub(super) fn forget(&mut self, target: &TopicPartition) {
+        self.next_offsets.remove(target);
+    }
+
     /// Aborts the open transaction, if there is one. False when `until` came first.
     pub(super) fn abort(&mut self, until: Instant) -> Result<bool, Error> {
         self.lingers = false;

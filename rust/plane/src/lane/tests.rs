@@ -237,6 +237,43 @@ fn records_fetched_twice_from_a_position_are_mirrored_once() {
     assert_eq!(lane.advances()[0].offset, 10);
 }
 
+/// EO-2: another lane mirrors it from here on. What was fetched of the others stays.
+#[test]
+fn a_dropped_partition_leaves_nothing_and_disturbs_no_other() {
+    let mut lane = lane("127.0.0.1:1");
+    lane.start(&[start(0, NEW), start(1, NEW)]).unwrap();
+    let fetched = [0, 0, 1].map(fetched_records_of);
+    lane.source.hand(fetched);
+    lane.prepare().unwrap();
+    assert_eq!(lane.source.ready().unwrap().number(), 0);
+
+    let copies = [0, 1].map(|number| TopicPartition::new("t", number));
+    let next = copies.iter().cloned().map(|copy| (copy, 5));
+    lane.target.committed(next.collect());
+    lane.stop(&[TopicPartition::new("t", 0), TopicPartition::new("t", 7)]);
+    assert!(!lane.source.has_ready());
+    // other lanes write to its copy from here on, so none of its offsets is foreseen
+    assert_eq!(
+        copies.map(|copy| lane.target.next_offset(&copy)),
+        [None, Some(5)]
+    );
+    lane.prepare().unwrap();
+    let ready = lane.source.take_ready(None).unwrap();
+    assert_eq!(ready.number(), 1);
+    lane.source.sent(&ready);
+    lane.prepare().unwrap();
+    assert!(!lane.source.has_ready());
+    let advances = lane.advances();
+    assert_eq!(advances.len(), 1);
+    assert_eq!(advances[0].partition, TopicPartition::new("t", 1));
+
+    // it may come back
+    lane.start(&[start(0, NEW)]).unwrap();
+    lane.source.hand([fetched_records_of(0)]);
+    lane.prepare().unwrap();
+    assert_eq!(lane.source.take_ready(None).unwrap().number(), 2);
+}
+
 /// Records may be relayed before their producer is known: a header that names another producer would make them look
 /// like an application's copies, and they would loop.
 #[test]
