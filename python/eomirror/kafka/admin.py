@@ -66,6 +66,8 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
+# for which brokers that replay the metadata log late may not know a topic that another one has created
+_NEW_SECONDS = 10.0
 _LEADERLESS = MISSING | {KafkaError.LEADER_NOT_AVAILABLE}
 # short, because the setting has a default
 _BROKER_SECONDS = 5.0
@@ -191,6 +193,8 @@ class ClusterAdmin:
         self._trusted = trusted_seconds(cluster.properties)
         self._clock = clock
         self._broken = 0
+        # topics that this client created a short time ago
+        self._created: dict[str, Deadline] = {}
         # one per client, as long as a thread holds it: each client has its own cache
         self._list_offsets: WeakKeyDictionary[Any, ListOffsets] = WeakKeyDictionary()
 
@@ -284,7 +288,10 @@ class ClusterAdmin:
             if (error := self.refusal(name, raised)) is not None:
                 refused[name] = error
 
-        found = self._retrying.each(list(names), send, failed, reads=True, seconds=seconds)
+        def passes(name: str, raised: Exception) -> bool:
+            return error_code(raised) in MISSING and self._is_new(name)
+
+        found = self._retrying.each(list(names), send, failed, passes, reads=True, seconds=seconds)
         return {
             name: None if answer is None else topic_facts(answer)
             for name, answer in found.items()
@@ -396,9 +403,10 @@ class ClusterAdmin:
                 raised, name, f"read the settings of topic {name}", right
             ) from raised
 
+        found = self._retrying.each(list(names), send, failed, self._appears, reads=True)
         return {
             name: {key: config_value(entry) for key, entry in entries.items()}
-            for name, entries in self._retrying.each(list(names), send, failed, reads=True).items()
+            for name, entries in found.items()
         }
 
     def group(self, name: str) -> tuple[str, list[tuple[str, str]]]:
@@ -534,9 +542,23 @@ class ClusterAdmin:
 
         def passes(where: tuple[str, int], raised: Exception) -> bool:
             # the broker that was asked for leaders may not know a new partition yet
-            return error_code(raised) in MISSING and there(where)
+            return error_code(raised) in MISSING and (self._is_new(where[0]) or there(where))
 
         return self._retrying.each(names, send, failed, passes, reads=True)
+
+    def _appears(self, topic: str, raised: Exception) -> bool:
+        """Returns True for the error of a broker that does not know a topic yet."""
+        if error_code(raised) not in MISSING:
+            return False
+        return self._is_new(topic) or self.describe_topics([topic])[topic] is not None
+
+    def _remember(self, created: Iterable[str]) -> None:
+        lately = {name: since for name, since in self._created.items() if not since.passed}
+        self._created = lately | dict.fromkeys(created, Deadline(_NEW_SECONDS, self._clock))
+
+    def _is_new(self, topic: str) -> bool:
+        created = self._created.get(topic)
+        return created is not None and not created.passed
 
     def _send_list_offsets(
         self, partitions: Sequence[tuple[str, int]], spec: Any, level: IsolationLevel, *, seconds: float
@@ -601,6 +623,9 @@ class ClusterAdmin:
                 return
             count = _first_of(waiting, size)
             self._retrying.each([topic.name for topic in waiting[:count]], send, failed)
+            if not validate_only:
+                without = {error.topic for error in refused or ()}
+                self._remember(topic.name for topic in waiting[:count] if topic.name not in without)
             waiting = waiting[count:]
             if validate_only and self._retrying.held:
                 # The creation that follows may begin: it would never, if each try had to wait for its validation.
@@ -661,6 +686,8 @@ class ClusterAdmin:
                 right = Right("Delete", "topic", name)
                 raise self.translated(raised, f"delete topic {name}", right) from raised
 
+        for name in names:
+            self._created.pop(name, None)
         self._retrying.each(list(names), send, failed)
 
     def create_partitions(self, name: str, total: int) -> None:

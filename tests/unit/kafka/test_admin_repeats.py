@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eomirror.config import load_config
-from eomirror.errors import MirrorError, QuotaError, UnreachableError
+from eomirror.errors import MirrorError, QuotaError, TopicError, UnreachableError
 from eomirror.kafka import admin_client
-from eomirror.kafka.admin import ClusterAdmin
+from eomirror.kafka.admin import _NEW_SECONDS, ClusterAdmin
 from eomirror.kafka.cluster_metadata import CreateTopic
 from support.fakes.clocks import PlayedClock
 from support.fakes.kafka_answers import described
@@ -118,6 +118,70 @@ def admin(client: Broken | OldEpochs | Controller | Waits) -> ClusterAdmin:
     made.close()
     made._retrying._client = client
     return made
+
+
+class Behind(Controller):
+    """Its brokers replay the log of the controller late: so many answers do not know the topic."""
+
+    def __init__(self, *, describes: int = 0, configs: int = 0) -> None:
+        super().__init__()
+        self.describes, self.configs = describes, configs
+
+    def describe_topics(self, *_: Any, **__: Any) -> dict[str, Any]:
+        self.describes -= 1
+        known = SimpleNamespace(name="t", topic_id="id", partitions=[])
+        return {"t": self._answer(known, known=self.describes < 0)}
+
+    def describe_configs(self, resources: Any, **_: Any) -> dict[Any, Any]:
+        self.configs -= 1
+        return {one: self._answer({}, known=self.configs < 0) for one in resources}
+
+    def delete_topics(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {"t": self._answer(None, known=True)}
+
+    @staticmethod
+    def _answer(value: Any, *, known: bool) -> Future[Any]:
+        answer: Future[Any] = Future()
+        if known:
+            answer.set_result(value)
+        else:
+            answer.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return answer
+
+
+def test_a_broker_that_does_not_know_a_new_topic_yet_is_asked_again() -> None:
+    """A link that begins must not end because one of several brokers is late."""
+    client = Behind(describes=5)
+    made = admin(client)
+    made.create_topics([CreateTopic("t", 1, 1, {})])
+    assert made.describe_topics(["t"])["t"] is not None
+
+    client.describes = client.configs = 5
+    assert made.topic_configs(["t"]) == {"t": {}}
+
+
+def test_settings_are_asked_for_again_while_another_broker_knows_the_topic() -> None:
+    """The topic is not ours, and was listed."""
+    client = Behind(configs=5)
+    assert admin(client).topic_configs(["t"]) == {"t": {}}
+
+    with pytest.raises(TopicError):
+        admin(Behind(describes=100, configs=100)).topic_configs(["t"])
+
+
+def test_a_topic_that_was_deleted_is_not_waited_for() -> None:
+    """Nor is one whose brokers have had enough time."""
+    client = Behind(describes=100)
+    made = admin(client)
+    made.create_topics([CreateTopic("t", 1, 1, {})])
+    made.delete_topics(["t"])
+    assert made.describe_topics(["t"])["t"] is None
+    assert client.describes == 99
+
+    made.create_topics([CreateTopic("t", 1, 1, {})])
+    client.describes = 10_000
+    assert made.describe_topics(["t"])["t"] is None
+    assert made._clock.monotonic() < 2 * _NEW_SECONDS
 
 
 @pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._DESTROY_BROKER])
