@@ -13,10 +13,10 @@ Exceptions of eomirror. Pure.
     |   |   `-- QuotaError              exit 1   a quota delays a change; a mirror waits for the time that it was told
     |   |-- TransactionRefusedError   exit 1   a broker refuses a transaction of a sink, with its code
     |   |-- BrokerFailedError         exit 1   a broker failed without a reason; a mirror retries
-    |   |-- TopicGoneError            exit 1   a topic is not there any more; a mirror looks again
     |   `-- AuthorizationError        exit 1   an ACL is missing; names resource and operation; a running
     |                                          mirror waits for it, unless it is to end caught up
     |-- TopicError                    exit 1   one topic cannot be mirrored; the others can
+    |   |-- TopicGoneError            exit 1   a topic is not there any more; a mirror looks again (a ClusterError, too)
     |   |-- UnrepresentableRecordError  exit 1  a record this plane cannot write unchanged
     |   `-- RecordRefusedError        exit 1   the target refuses a record (size, timestamp)
     |-- RowError                      exit 1   a row of a DataFrame cannot be written
@@ -236,10 +236,6 @@ class BrokerFailedError(ClusterError):
     topic_retried = True
 
 
-class TopicGoneError(ClusterError):
-    """A request names a topic that the cluster does not have, such as one that was deleted since it was listed."""
-
-
 class TransactionRefusedError(ClusterError):
     """
     A broker refuses a transaction of a sink, or a batch in it.
@@ -268,6 +264,10 @@ class AuthorizationError(ClusterError):
 
 class TopicError(MirrorError):
     """One topic cannot be mirrored; other topics can."""
+
+
+class TopicGoneError(ClusterError, TopicError):
+    """A request names a topic that the cluster does not have, such as one that was deleted since it was listed."""
 
 
 class UnrepresentableRecordError(TopicError):

@@ -34,7 +34,7 @@ from confluent_kafka import KafkaError, KafkaException
 from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.clients import admin_properties
 from eomirror.config.rights import ClusterUser, Right, account_of
-from eomirror.errors import MirrorError, TopicError
+from eomirror.errors import MirrorError, TopicGoneError
 from eomirror.kafka.client_factory import ClientLog, create_client
 from eomirror.kafka.errors import Action, classify_admin, to_mirror_error
 from eomirror.kafka.exact_admin_client import ExactAdminClient
@@ -297,7 +297,7 @@ class RetryingAdmin:
         """Returns the user's error for one topic, which it names if the topic does not exist."""
         error = self.translated(raised, doing, right)
         if error_code(raised) in MISSING:
-            return TopicError(error.message, fix=error.fix, topic=topic)
+            return TopicGoneError(error.message, fix=error.fix, topic=topic)
         return error
 
     def with_retries(self, ask: Callable[[], Result], doing: str, right: Right | None = None) -> Result:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eomirror.config import load_config
-from eomirror.errors import MirrorError, QuotaError, TopicError, UnreachableError
+from eomirror.errors import MirrorError, QuotaError, TopicGoneError, UnreachableError
 from eomirror.kafka import admin_client
 from eomirror.kafka.admin import _NEW_SECONDS, ClusterAdmin
 from eomirror.kafka.cluster_metadata import CreateTopic
@@ -165,7 +165,7 @@ def test_settings_are_asked_for_again_while_another_broker_knows_the_topic() -> 
     client = Behind(configs=5)
     assert admin(client).topic_configs(["t"]) == {"t": {}}
 
-    with pytest.raises(TopicError):
+    with pytest.raises(TopicGoneError):
         admin(Behind(describes=100, configs=100)).topic_configs(["t"])
 
 
