@@ -159,7 +159,7 @@ backfill-long RECORDS="100000000" PLANE="native":
     EOMIRROR_BACKFILL_RECORDS={{RECORDS}} KAFKA_JVM_PERFORMANCE_OPTS="-XX:+UseG1GC" \
         python -m pytest -q -s --plane {{PLANE}} tests/integration/test_backfill.py -k millions
 
-# so many random operations on a source while a link runs: topics, settings, rights and quotas; the target converges
+# so many random operations on a source while a link runs: topics, settings, rights, quotas, schemas; the target converges
 operations STEPS="1000":
     EOMIRROR_OPERATIONS={{STEPS}} python -m pytest -q tests/integration/test_random_operations.py
 

@@ -1,4 +1,4 @@
-"""Random operations on a source while a link runs: topics, settings, rights and quotas; the target converges."""
+"""Random operations on a source while a link runs: topics, settings, rights, quotas, schemas; the target converges."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from confluent_kafka.admin import AclOperation, AclPermissionType, ConfigResourc
 from support.clusters.guarded import acl, add_acls, delete_acls
 from support.clusters.guarded_pair import guarded_pair
 from support.clusters.quotas import client_quotas, set_quota
+from support.clusters.schema_registry import Refusal, SchemaRegistry
 from support.links.link import alter_topic
 from support.links.mirrors import CommandMirror
 from support.links.moving.java import java_gateway
@@ -41,6 +43,8 @@ log = logging.getLogger(__name__)
 STEPS = int(os.environ.get("EOMIRROR_OPERATIONS", "40"))
 MOST = 12
 APPS = ("User:app-1", "User:app-2", "User:app-3")
+SUBJECTS = ("t-1-value", "t-2-value", "shared")
+LEVELS = ("NONE", "FULL", "BACKWARD")
 # kept in step, and the one that a copy never lowers
 SETTINGS = ("retention.ms", "retention.bytes", "delete.retention.ms")
 LIMIT = "max.message.bytes"
@@ -59,12 +63,19 @@ class Operations:
         again: Topics that were created again.
     """
 
-    def __init__(self, pair: Guarded, gateway: Any, rng: random.Random) -> None:
+    def __init__(
+        self,
+        pair: Guarded,
+        gateway: Any,
+        registries: tuple[SchemaRegistry, SchemaRegistry],
+        rng: random.Random,
+    ) -> None:
         self.live: dict[str, int] = {}
         self.gone: set[str] = set()
         self.again: set[str] = set()
         self._pair = pair
         self._gateway = gateway
+        self._registries = registries
         self._rng = rng
         self._written = 0
         self._producer = Producer({**pair.all("east"), "enable.idempotence": True})
@@ -74,7 +85,7 @@ class Operations:
         """One operation; returns what it did."""
         kinds = {
             self._create: 3, self._recreate: 1, self._delete: 2, self._grow: 2, self._configure: 3, self._rights: 4,
-            self._quota: 2, self._write: 4,
+            self._quota: 2, self._schema: 3, self._write: 4,
         }  # fmt: skip
         self._producer.produce(STEADY, str(self._written).encode())
         assert self._producer.flush(30) == 0
@@ -93,7 +104,7 @@ class Operations:
 
     def differences(self) -> list[str]:
         """What the target has not, or has otherwise."""
-        found = [*self._of_rights(), *self._of_quotas()]
+        found = [*self._of_rights(), *self._of_quotas(), *self._of_schemas()]
         stopped = self._stopped()
         copies = self._pair.topics("west")
         for topic in sorted({*self.live, STEADY}):
@@ -187,6 +198,28 @@ class Operations:
         set_quota(self._gateway, self._servers("east"), {"user": user}, key, value)
         return f"{user} {key}={value}"
 
+    def _schema(self) -> str | None:
+        """A new version, a level, or the deletion of the newest version; a version that is deleted goes for good."""
+        source, _ = self._registries
+        subject = self._rng.choice(SUBJECTS)
+        versions = source.shown().get(subject, {})
+        match self._rng.choice(("add", "add", "level", "delete")):
+            case "add":
+                return f"{subject} id {source.add(subject, f'schema {self._rng.randrange(40)}')}"
+            case "level":
+                level = self._rng.choice(LEVELS)
+                source.call("PUT", f"/config/{subject}", {"compatibility": level})
+                return f"{subject} {level}"
+        if not versions:
+            return None
+        number = max(versions)
+        for_good = "?permanent=true" if versions[number][1] else ""
+        try:
+            source.call("DELETE", f"/subjects/{subject}/versions/{number}{for_good}")
+        except Refusal:
+            return None
+        return f"{subject} - {number} {for_good}"
+
     def _write(self) -> str | None:
         if (topic := self._one()) is None:
             return None
@@ -230,6 +263,16 @@ class Operations:
         if here != there:
             yield f"quotas {here}, {there}"
 
+    def _of_schemas(self) -> Iterator[str]:
+        source, target = self._registries
+        here, there = source.shown(), target.shown(":.east:")
+        if here != there:
+            yield f"schemas {here}, {there}"
+        for subject in here:
+            levels = source.level_of(subject), target.level_of(f":.east:{subject}")
+            if len(set(levels)) > 1:
+                yield f"levels of {subject}: {levels}"
+
     def _stopped(self) -> dict[str, str]:
         code, out, said = self._pair.command("status", "-o", "json")
         assert code == 0, said
@@ -238,15 +281,22 @@ class Operations:
 
 
 def test_a_target_converges_under_random_operations(tmp_path: Path, rng: random.Random) -> None:
-    """Topics are created, grown, configured, deleted and created again; rights; quotas; another topic flows on."""
-    with guarded_pair(tmp_path) as pair, java_gateway() as gateway:
+    """Topics come, grow, change, go and come again; rights, quotas, schemas; another topic flows on."""
+    with guarded_pair(tmp_path) as pair, java_gateway() as gateway, ExitStack() as closing:
+        registries = SchemaRegistry(), SchemaRegistry()
+        for one in registries:
+            closing.callback(one.close)
         link = {
             "source": "east", "target": "west", "topics": ["t-.*"], "groups": [], "acls": True, "quotas": True,
             "deletions": "delete", "deletion_delay": "0s",
+            "schemas": {
+                "source": registries[0].url, "target": registries[1].url, "context": "east", "interval": "1s",
+                "deletions": "delete",
+            },
         }  # fmt: skip
         pair.configure(link, lanes=2)
         pair.grant(pair.printed())
-        operations = Operations(pair, gateway, rng)
+        operations = Operations(pair, gateway, registries, rng)
         mirror = CommandMirror(json.loads((tmp_path / "mirror.yaml").read_text()), tmp_path / "mirror")
         try:
             mirror.start()
