@@ -116,13 +116,18 @@ class FakeLink:
         self._lanes = lanes
         return FakeLayout(7, self._spread(partitions))
 
-    def extend(self, partitions: Sequence[AssignedPartition]) -> dict[int, tuple[AssignedPartition, ...]]:
+    def extend(
+        self, partitions: Sequence[AssignedPartition], _needs: Mapping[SourcePartition, float]
+    ) -> dict[int, tuple[AssignedPartition, ...]]:
         """As `LinkOwner.extend`."""
         self.calls.append("extend")
         return self._spread(partitions)
 
-    def move(self, lanes: Mapping[SourcePartition, int], givers: Collection[int]) -> Generation:
+    def move(
+        self, lanes: Mapping[SourcePartition, int], givers: Collection[int], *, fence: bool
+    ) -> Generation:
         """As `LinkOwner.move`."""
+        assert fence, "lanes without a slot do not go on"
         self.calls.append(f"move {len(lanes)} from {sorted(givers)} to {sorted(set(lanes.values()))}")
         self.generation = moved(
             self.generation
