@@ -289,7 +289,8 @@ class ClusterAdmin:
                 refused[name] = error
 
         def passes(name: str, raised: Exception) -> bool:
-            return error_code(raised) in MISSING and self._is_new(name)
+            created = self._created.get(name)
+            return error_code(raised) in MISSING and created is not None and not created.passed
 
         found = self._retrying.each(list(names), send, failed, passes, reads=True, seconds=seconds)
         return {
@@ -542,23 +543,17 @@ class ClusterAdmin:
 
         def passes(where: tuple[str, int], raised: Exception) -> bool:
             # the broker that was asked for leaders may not know a new partition yet
-            return error_code(raised) in MISSING and (self._is_new(where[0]) or there(where))
+            return error_code(raised) in MISSING and there(where)
 
         return self._retrying.each(names, send, failed, passes, reads=True)
 
     def _appears(self, topic: str, raised: Exception) -> bool:
-        """Returns True for the error of a broker that does not know a topic yet."""
-        if error_code(raised) not in MISSING:
-            return False
-        return self._is_new(topic) or self.describe_topics([topic])[topic] is not None
+        """Returns True for the error of a broker that does not know a topic yet, while another one describes it."""
+        return error_code(raised) in MISSING and self.describe_topics([topic])[topic] is not None
 
     def _remember(self, created: Iterable[str]) -> None:
         lately = {name: since for name, since in self._created.items() if not since.passed}
         self._created = lately | dict.fromkeys(created, Deadline(_NEW_SECONDS, self._clock))
-
-    def _is_new(self, topic: str) -> bool:
-        created = self._created.get(topic)
-        return created is not None and not created.passed
 
     def _send_list_offsets(
         self, partitions: Sequence[tuple[str, int]], spec: Any, level: IsolationLevel, *, seconds: float
