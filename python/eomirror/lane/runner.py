@@ -213,7 +213,7 @@ class LaneRunner:
         return consequence.event
 
     def _leaves_early(self) -> bool:
-        """Returns true if the lane is to stop before its first transaction; later the way up resolves what one left."""
+        """Returns True if the lane is to stop and has begun no transaction; otherwise the way up resolves it."""
         leaving = self._transaction.leaving()
         begun = any(state in WITH_TRANSACTION for state, _ in self._epoch.machine.taken)
         if leaving is None or leaving.ending is not Ending.STOPPED or begun:
