@@ -28,6 +28,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -49,6 +50,9 @@ SUITES: dict[str, tuple[str, ...]] = {
 }
 #: Seed of all that CI draws.
 _SEED = "974024374"
+# exit code of a shell whose command SIGABRT ended
+_ABORTED = 128 + signal.SIGABRT
+_LAST_LINES = 12
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 PYTEST_END = re.compile(r"^=* ?(?P<counts>(\d+ [a-z]+(, )?)+|no tests ran) in [0-9.]+s.*$")
 CARGO_END = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
@@ -147,6 +151,7 @@ class Recipe:
         cpu: CPU seconds of it and of all processes that it has waited for; those of killed process trees are missing.
         passed: Number of tests.
         ok: False after a fault.
+        aborted: Last lines of a first run that SIGABRT ended, if any.
     """
 
     name: str
@@ -154,6 +159,7 @@ class Recipe:
     cpu: float
     passed: int
     ok: bool
+    aborted: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -201,12 +207,13 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_of(process: subprocess.Popen[bytes]) -> tuple[int, float]:
-    """The exit code of a recipe, and its CPU seconds; 0 of one that was ended."""
+    """The exit code of a recipe as a shell tells it, and its CPU seconds; 0 of one that was ended."""
     if process.returncode is not None:
         return process.returncode, 0.0
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, usage.ru_utime + usage.ru_stime
+    code = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    return code, usage.ru_utime + usage.ru_stime
 
 
 class Output:
@@ -229,34 +236,13 @@ class Output:
         self._held.clear()
 
 
-def run_recipe(recipe: str, result: Result, until: float, *, shown: bool = True) -> None:
-    """
-    Run one recipe until it ends or the monotonic clock says ``until``.
-
-    Args:
-        recipe: Of the justfile.
-        result: Takes what its tests came to.
-        until: When it is ended.
-        shown: Its output is in sight while it runs; otherwise it follows in one piece when it has ended.
-    """
-    said = Output(shown=shown)
-    said.add(f"--- just {recipe}\n".encode())
-    # pytest clears the folders of earlier sessions away; two sessions that end at once would clear the same ones
-    folder = tempfile.mkdtemp(prefix=f"eomirror-{recipe}-")
-    started = time.monotonic()
-    passed, faulty = result.counts["passed"], len(result.faults)
-    process = subprocess.Popen(
-        ["just", "--justfile", str(ROOT / "justfile"), recipe],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=os.environ | {"PYTEST_DEBUG_TEMPROOT": folder},
-        start_new_session=True,  # its own group, so that a stage can be ended whole
-    )
-    result.running.append(process)
+def follow(
+    process: subprocess.Popen[bytes], recipe: str, result: Result, said: Output, until: float
+) -> tuple[str, ...]:
+    """Read a recipe's output until it ends, or the monotonic clock says ``until``; return its last lines."""
     assert process.stdout is not None  # noqa: S101  PIPE was asked for
     output = process.stdout.fileno()
+    last: deque[str] = deque(maxlen=_LAST_LINES)
     rest = b""
     try:
         while True:
@@ -269,7 +255,8 @@ def run_recipe(recipe: str, result: Result, until: float, *, shown: bool = True)
                 said.add(chunk)
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    result.read(line.decode(errors="replace"))
+                    last.append(line.decode(errors="replace"))
+                    result.read(last[-1])
             if time.monotonic() > until:
                 result.faults.append(f"just {recipe} was ended: twice the stage's budget had passed")
                 end_group(process)
@@ -287,16 +274,59 @@ def run_recipe(recipe: str, result: Result, until: float, *, shown: bool = True)
         raise
     finally:
         process.stdout.close()
-    result.read(rest.decode(errors="replace"))
+    last.append(rest.decode(errors="replace"))
+    result.read(last[-1])
+    return tuple(last)
+
+
+def run_recipe(
+    recipe: str, result: Result, until: float, *, shown: bool = True, aborted: tuple[str, ...] = ()
+) -> None:
+    """
+    Run one recipe until it ends or the monotonic clock says ``until``.
+
+    librdkafka has assertions that fail now and then in clients that live for moments, as those of tests do, and take
+    the whole process with them (librdkafka issues 3608, 4605).  So a recipe that SIGABRT ended before any test runner
+    had closed is run once more, and the report names it.
+
+    Args:
+        recipe: Of the justfile.
+        result: Takes what its tests came to.
+        until: When it is ended.
+        shown: Its output is in sight while it runs; otherwise it follows in one piece when it has ended.
+        aborted: Last lines of its first run, if that was aborted.
+    """
+    said = Output(shown=shown)
+    said.add(f"--- just {recipe}\n".encode())
+    # pytest clears the folders of earlier sessions away; two sessions that end at once would clear the same ones
+    folder = tempfile.mkdtemp(prefix=f"eomirror-{recipe}-")
+    started = time.monotonic()
+    passed, faulty, judged = result.counts["passed"], len(result.faults), sum(result.counts.values())
+    process = subprocess.Popen(
+        ["just", "--justfile", str(ROOT / "justfile"), recipe],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"PYTEST_DEBUG_TEMPROOT": folder},
+        start_new_session=True,  # its own group, so that a stage can be ended whole
+    )
+    result.running.append(process)
+    last = follow(process, recipe, result, said, until)
     code, cpu = end_of(process)
     if code == 0:
         shutil.rmtree(folder, ignore_errors=True)
     else:
         said.add(f"the files of just {recipe} are kept in {folder}\n".encode())
+    if code == _ABORTED and not aborted and sum(result.counts.values()) == judged:
+        said.add(f"just {recipe} was aborted; it is run again\n".encode())
+        said.end()
+        run_recipe(recipe, result, until, shown=shown, aborted=last)
+        return
     if code > 0:
         result.faults.append(f"just {recipe} ended with {code}")
     tests, faults = result.counts["passed"] - passed, len(result.faults) - faulty
-    result.recipes.append(Recipe(recipe, time.monotonic() - started, cpu, tests, not faults))
+    result.recipes.append(Recipe(recipe, time.monotonic() - started, cpu, tests, not faults, aborted))
     said.end()
 
 
@@ -398,6 +428,10 @@ def report(results: list[Result]) -> int:
         verdict = "ok" if recipe.ok else "FAILED"
         times = f"{clock(recipe.seconds):>8} {clock(recipe.cpu):>7} CPU"
         print(f"  {recipe.name:<22}{verdict:<7}{times}{recipe.passed:>7} passed")
+    for recipe in recipes:
+        if recipe.aborted:
+            print(f"  the first run of just {recipe.name} was aborted; it ended with:")
+            print("\n".join(f"    | {line}" for line in recipe.aborted if line.strip()))
     print(f"  CPU of all: {sum(recipe.cpu for recipe in recipes) / 60:.0f} minutes")
     failed = [result for result in results if result.faults]
     for result in failed:

@@ -110,6 +110,39 @@ def test_a_failing_recipe_does_not_hide_the_next(ci: ModuleType) -> None:
     assert result.counts["passed"] == 4
 
 
+def test_an_aborted_recipe_is_run_once_more_and_named(
+    ci: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An assertion of a C library ends the whole process of tests, of which none has failed."""
+    once = f"[ -e {ci.ROOT}/once ] || {{ touch {ci.ROOT}/once; echo 'Fatal Python error: Aborted'; kill -ABRT $$; }}\n"
+    recipe(ci, "clusters", f"{once}echo '4 passed in 0.1s'\n")
+    result = ci.run_stage(ci.Stage("clusters", 1, ("clusters",)))
+    assert (result.faults, result.counts["passed"]) == ([], 4)
+    assert ci.report([result]) == 0
+    out = capfd.readouterr().out
+    assert (
+        "the first run of just clusters was aborted; it ended with:\n    | Fatal Python error: Aborted\n"
+        in out
+    )
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "kill -ABRT $$",
+        "echo '4 passed in 0.1s'; kill -ABRT $$",
+        "echo '1 failed in 0.1s'; exit 1",
+        "kill -SEGV $$",
+    ],
+    ids=["twice", "behind the last test", "failed", "another signal"],
+)
+def test_no_other_end_is_forgiven(ci: ModuleType, script: str) -> None:
+    recipe(ci, "clusters", f"{script}\n")
+    result = ci.run_stage(ci.Stage("clusters", 1, ("clusters",)))
+    assert any(fault.startswith("just clusters ended with") for fault in result.faults)
+    assert all(recipe.ok is False for recipe in result.recipes)
+
+
 def test_recipes_beside_run_at_the_same_time_and_count_as_well(
     ci: ModuleType, capfd: pytest.CaptureFixture[str]
 ) -> None:
