@@ -454,20 +454,32 @@ def scaling(
 @click.option(
     "--topics", type=click.IntRange(2, 5_000), default=1_000, show_default=True, help="Of the large link."
 )
+@click.option(
+    "--partitions", type=click.IntRange(1, 100), default=3, show_default=True, help="Of each topic."
+)
 @click.option("--seconds", type=click.FloatRange(5), default=60.0, show_default=True, help="Of idleness.")
 @click.option("--plane", type=click.Choice(["auto", "native", "client"]), default="auto", show_default=True)
 @_output
 @_keep
 @click.pass_context
 def idle(
-    context: click.Context, *, topics: int, seconds: float, plane: str, output: str, results: Path | None
+    context: click.Context,
+    *,
+    topics: int,
+    partitions: int,
+    seconds: float,
+    plane: str,
+    output: str,
+    results: Path | None,
 ) -> None:
     """CPU and memory of an idle link with 2 topics and with many, its starts, and the way of a setting."""
     session = _Session("idle", output, results or RESULTS)
     with _clusters() as site:
         try:
             costs = [
-                measure_alone(site, topics=count, partitions=3, seconds=seconds, plane=plane, say=session.say)
+                measure_alone(
+                    site, topics=count, partitions=partitions, seconds=seconds, plane=plane, say=session.say
+                )
                 for count in (2, topics)
             ]
         except (MirrorEndedError, TimeoutError) as error:
