@@ -53,6 +53,8 @@ _RECORDS = 600
 # lanes that began in processes of the driver have moved to Spark by then
 _SETTLE_SECONDS = 90.0
 _LOOK_SECONDS = 0.1
+# partitions, of which each is an open file of a broker
+_MANY_FILES = 5_000
 # settings that are changed one after the other; the first topics have them
 _SETTINGS = 5
 
@@ -212,6 +214,9 @@ def measure_alone(
     say(f"{topics} topics of {partitions} partitions")
     took = target.create_all([f"bare-{name}" for name in names], partitions)
     target.delete(*(f"bare-{name}" for name in names))
+    if topics * partitions > _MANY_FILES:
+        # brokers keep the files of a deleted topic open for a minute, and a process may have so many
+        time.sleep(_SETTLE_SECONDS)
     source.create_all(names, partitions)
     _produce(site.source, names, partitions)
     path = _configure(site, alias, topics=topics, plane=plane)
