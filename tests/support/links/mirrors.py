@@ -184,17 +184,18 @@ class CommandMirror:
         """Raise AssertionError if it has ended on its own."""
         assert self.tree.exit_code is None, f"exit {self.tree.exit_code}\n{self.tree.last_lines()}"
 
-    def stop(self, *, aborted: bool = False) -> None:
+    def stop(self, *, aborted: bool = False, code: int = 0) -> None:
         """
-        Ends it in order: SIGTERM, and exit 0.
+        Ends it in order: SIGTERM, and its exit code.
 
         Args:
             aborted: Accepts 128 + SIGTERM too: on a busy machine an open transaction may miss its five seconds.
+            code: That of the topics that it has stopped; 0 for none.
         """
         if self._tree is not None and self._tree.exit_code is None:
-            accepted = (0, 128 + signal.SIGTERM) if aborted else (0,)
-            code = self._tree.terminate(_STOP_SECONDS)
-            assert code in accepted, f"exit {code}\n{self._tree.last_lines()}"
+            accepted = (0, 128 + signal.SIGTERM) if aborted and code == 0 else (code,)
+            ended = self._tree.terminate(_STOP_SECONDS)
+            assert ended in accepted, f"exit {ended}\n{self._tree.last_lines()}"
 
     def close(self) -> None:
         """End it anyhow, frozen or not; one that has ended leaves a watching process behind until then."""
