@@ -511,15 +511,15 @@ class LinkOwner:
         self._control.fence_lanes(before.highest_lane, only=lanes)
         crash_point("owner.left_fenced")
         positions = self._control.state.positions(wait_for_open=False, overruled=())
+        sources = {one for one in before.assignment.known | positions.keys() if one.topic in topics}
+        copies = {one.target_topic for one in positions.values() if one.topic in topics}
         control = self._control.names.control_topic
+        records = self._control.forgotten(sources, copies)
+        records += [MetadataRecord(control, 0, key, None) for key in topics.values()]
         with self._lock:
             self._refuse_closed()
-            before = self._control.layout()
-            sources = {one for one in before.assignment.known | positions.keys() if one.topic in topics}
-            copies = {one.target_topic for one in positions.values() if one.topic in topics}
-            records = self._control.forgotten(sources, copies)
-            records += [MetadataRecord(control, 0, key, None) for key in topics.values()]
-            self._control.revise(left(before, sources, now_ms=self._clock.wall_ms()), lambda: records)
+            after = left(self._control.layout(), sources, now_ms=self._clock.wall_ms())
+            self._control.revise(after, lambda: records)
 
     def reconfigure(self, given: Link) -> None:
         """Takes changed settings, of which those in `eomirror.config.changes.LIVE` count."""
@@ -690,16 +690,9 @@ class LinkOwner:
 
     def _firsts(self, positions: Mapping[SourcePartition, Position]) -> FirstPositions:
         return FirstPositions(
-            self._link,
-            self._control.names,
-            source=self._source_admin,
-            target=self._control.target_admin,
-            source_cluster_id=self._cluster_ids[0],
-            run=self._control.run,
-            identity=self._control.producer.identity(),
-            now_ms=self._clock.wall_ms(),
-            predecessors=self._given.predecessors,
-            checks=self._checks,
-            before=positions,
+            self._link, self._control.names, source=self._source_admin, target=self._control.target_admin,
+            source_cluster_id=self._cluster_ids[0], run=self._control.run,
+            identity=self._control.producer.identity(), now_ms=self._clock.wall_ms(),
+            predecessors=self._given.predecessors, checks=self._checks, before=positions,
             begins=self._given.begins,
-        )
+        )  # fmt: skip

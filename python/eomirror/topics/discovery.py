@@ -159,15 +159,17 @@ class Discovery:
         Compares ACL entries, quotas, and copies whose topic is gone, and carries out what differs, if it is time.
 
         Returns:
-            What `TargetEntries.taken` returns, and `TargetEntries.stands`; and the topics that are to leave the link with
-            their copies, with the key of their record in control.
+            What `TargetEntries.taken` returns, and `TargetEntries.stands`; and the topics that are to leave the link
+            with their copies, with the key of their record in control.
 
         Raises:
             ClusterError: The source does not list its topics.
         """
         created = any(sign == "+" for sign, _ in self._copies.topics.changed)
         self.entries.keep(self._found.listed, self.cluster_ids[0], at_once=created)
-        leaving = {topic: OwnEntry.key_of(*entry_id(one)) for topic, one in sorted(self.entries.leaving.items())}
+        leaving = {
+            topic: OwnEntry.key_of(*entry_id(one)) for topic, one in sorted(self.entries.leaving.items())
+        }
         return self.entries.taken(), self.entries.stands, leaving
 
     def forget(self, topics: Collection[str]) -> None:
@@ -215,13 +217,14 @@ class Discovery:
                 raise
             return self._prepare_others(error)
         self._leave_out(plan, strict=strict)
+        names = LinkNames(self._link.state_name)
         if plan.first_run:
             # On a first run no producer uses these ids, so InitProducerId fences none.
-            for name in (LinkNames(self._link.state_name).control_transactional_id, LinkNames(self._link.state_name).transactional_id(0)):
+            for name in (names.control_transactional_id, names.transactional_id(0)):
                 check_transactional_id(
                     self._target_cluster,
                     name,
-                    client_id=LinkNames(self._link.state_name).client_id("planner"),
+                    client_id=names.client_id("planner"),
                     transaction_timeout=self._link.transaction_timeout,
                     clock=self._clock,
                 )
@@ -234,7 +237,7 @@ class Discovery:
             raise self._copies.with_count(error, pairs) from error
         begun = (
             not plan.first_run
-            and self._copies.topics.has_records(LinkNames(self._link.state_name).control_topic)
+            and self._copies.topics.has_records(names.control_topic)
             and self.entries.begun()
         )
         # Topics that the first generation of a link lacks begin at their beginning, despite the link's `start`.
@@ -313,7 +316,8 @@ class Discovery:
         # topics that the next run leaves out would later count as new, and begin at their beginning despite the link's
         # `start`.
         state, _, first_run = self._own.compare(brokers=self._copies.brokers)
-        has_records = not first_run and self._copies.topics.has_records(LinkNames(self._link.state_name).control_topic)
+        control = LinkNames(self._link.state_name).control_topic
+        has_records = not first_run and self._copies.topics.has_records(control)
         if not (has_records and self.entries.begun()):
             raise refused
         readers, _ = self._compare_readers(

@@ -135,7 +135,9 @@ def begun_again(
     **changes: Any,
 ) -> set[SourcePartition]:
     """What of topic `t`, of which only partition 0 exists, begins again; ``changes`` are those of partition 1."""
-    link = Link(name="one", source="east", target="west", topics=("t",), deletions=deletions, aggregate=aggregate)
+    link = Link(
+        name="one", source="east", target="west", topics=("t",), deletions=deletions, aggregate=aggregate
+    )
     before = {**BEFORE, T1: replace(BEFORE[T1], topic_id=of_one, **changes)}
     first = FirstPositions(
         link, LinkNames("one"), source=None, target=Copies(topics), source_cluster_id="S", run="r",  # type: ignore[arg-type]
