@@ -28,6 +28,7 @@ CRASH_POINTS = (
     "owner.move_published",
     "owner.move_claimed",
     "owner.move_fenced",
+    "owner.left_fenced",
     "lane.initialized",
     "lane.control_read",
     "lane.positions_read",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -37,12 +38,21 @@ NAMINGS = [pytest.param(False, id="prefix", marks=pytest.mark.slow), pytest.para
 
 
 class Scene(Disaster):
-    """A link and its link back, by a pattern: what matches it comes and goes on the source."""
+    """
+    A link and its link back, by a pattern: what matches it comes and goes on the source.
+
+    Attributes:
+        deletes: Whether a topic that is gone leaves with its copy, at once.
+    """
+
+    deletes = False
 
     def settings(self, *, lost: bool = False) -> dict[str, Any]:
         """Both links by patterns of this test's topics."""
         found = super().settings(lost=lost)
         found["links"][0]["topics"] = [f"{self.name}\\..*"]
+        if self.deletes:
+            found["links"][0] |= {"deletions": "delete", "deletion_delay": "0s"}
         if self.with_back:
             found["links"][1]["topics"] = [("" if self.equal_names else "east\\.") + f"{self.name}\\..*"]
         return found
@@ -94,16 +104,25 @@ class Scene(Disaster):
         assert done.returncode == 0, done.stdout + done.stderr
         return " ".join(done.stdout.split())
 
-    def run(self, *options: str) -> tuple[int, str]:
-        """`run --until caught-up` as a user calls it; exit code and what it wrote to stderr."""
+    def run(self, *options: str, crash: str = "") -> tuple[int, str]:
+        """`run --until caught-up` as a user calls it; exit code and what it wrote to stderr; dies at ``crash``."""
         done = subprocess.run(
             [
                 sys.executable, "-m", "eomirror", "run", str(self.path()), "--until", "caught-up", "--link", self.name,
                 *options,
             ],
             capture_output=True, text=True, timeout=180, check=False,
+            env={**os.environ, **({"EOMIRROR_CRASH_POINT": f"{crash}@{self.folder / crash}"} if crash else {})},
         )  # fmt: skip
         return done.returncode, done.stderr
+
+    def shown(self) -> tuple[set[str], list[str], str]:
+        """Topics and stopped topics that `status` names, and what `readiness` says of these."""
+        (link,) = self.command("status")[1]["links"]
+        (checks,) = [
+            one["text"] for one in self.command("readiness")[1]["checks"] if "stopped" in one["name"]
+        ]
+        return {one["topic"] for one in link["topics"]}, [one["topic"] for one in link["stopped"]], checks
 
     def check(self, verb: str, *options: str, code: int = 0) -> dict[str, Any]:
         """A command with its exit code."""
@@ -366,3 +385,65 @@ def test_a_deleted_copy_is_created_by_no_command(scenes: Any, identity: bool, tm
     assert f"the target topic {scene.target('lost')} was deleted" in said
     assert scene.target("lost") not in scene.topics("west"), "run"
     assert scene.count("east") == scene.count("west")
+
+
+@pytest.mark.timeout(300)
+def test_a_topic_leaves_with_its_copy_and_comes_again_as_a_new_one(scenes: Any) -> None:
+    """`deletions: delete`: no stop is left, the others flow, and the new records are on a new copy, once."""
+    scene = scenes(back=False)
+    scene.deletes = True
+    scene.write("east", 20)
+    written = scene.make("came", 2)
+    source, target = scene.source("came"), scene.target("came")
+    mirror = Mirror(scene.config(), spark=scene.spark, links=[scene.name])
+    with running(mirror):
+        wait_for(lambda: target in scene.topics("west"), 60)
+        wait_for(lambda: scene.held("came") == written, 60)
+        scene.commit("east", "g", {0: 5}, topic=source)
+        wait_for(lambda: scene.checkpoints().get(("g", target, 0), 0) > 0, 60)
+        delete_topic(scene.east, source)
+        wait_for(lambda: target not in scene.topics("west"), 60)
+        scene.write("east", 20)
+        wait_for(lambda: scene.count("west") == scene.count("east"), 20)
+        wait_for(lambda: scene.shown() == ({scene.topic}, [], "0"), 30)
+        assert set(scene.verdicts()) == {f"{scene.topic}-{n}" for n in (0, 1)}
+        # it would skip records of a new copy
+        assert scene.checkpoints() == {("g", target, 0): 0}
+
+        again = scene.make("came", 3)
+        wait_for(lambda: target in scene.topics("west"), 60)
+        wait_for(lambda: scene.held("came") == again, 60)
+        again = {n: again[n] + more for n, more in scene.fill(source, 3).items()}
+        scene.write("east", 20)
+        wait_for(lambda: scene.held("came") == again and scene.count("west") == scene.count("east"), 60)
+        assert scene.shown() == ({scene.topic, source}, [], "0")
+    assert {one["verdict"] for one in scene.verdicts().values()} == {"equal"}
+
+
+@pytest.mark.timeout(300)
+def test_a_mirror_that_dies_before_it_has_forgotten_a_topic(scenes: Any) -> None:
+    """F1: the copy is deleted, its positions are not; it comes again before the next start, with fewer partitions."""
+    scene = scenes(back=False)
+    scene.deletes = True
+    scene.write("east", 20)
+    scene.make("came", 3)
+    scene.catch_up()
+    delete_topic(scene.east, scene.source("came"))
+    # the first look remembers that it is gone
+    scene.catch_up()
+    assert scene.target("came") in scene.topics("west")
+    code, said = scene.run(crash="owner.left_fenced")
+    assert code == -9, said
+    wait_for(lambda: scene.target("came") not in scene.topics("west"), 20)
+    assert scene.shown()[0] == {scene.topic, scene.source("came")}
+
+    again = scene.make("came", 2)
+    scene.write("east", 20)
+    scene.catch_up()
+    assert scene.held("came") == again
+    assert scene.count("west") == scene.count("east")
+    assert scene.shown() == ({scene.topic, scene.source("came")}, [], "0")
+    found = scene.verdicts()
+    assert {name: one["verdict"] for name, one in found.items()} == dict.fromkeys(
+        [f"{topic}-{n}" for topic in (scene.topic, scene.source("came")) for n in (0, 1)], "equal"
+    )

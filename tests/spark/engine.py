@@ -89,9 +89,9 @@ class FakeLink:
         """As `Discovery.differs`."""
         return False
 
-    def keep(self) -> tuple[list[tuple[str, str]], None]:
+    def keep(self) -> tuple[list[tuple[str, str]], None, dict[str, bytes]]:
         """As `Discovery.keep`."""
-        return [], None
+        return [], None, {}
 
     def goals(self, **_: object) -> dict[SourcePartition, int]:
         """As `Discovery.goals`."""

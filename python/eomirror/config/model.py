@@ -462,6 +462,11 @@ class Link:
         return self.loops.guard
 
     @property
+    def deletes_copies(self) -> bool:
+        """True if a topic that is gone leaves the link with its copy, which holds no records of others."""
+        return self.deletions == "delete" and not (self.guard or self.aggregate)
+
+    @property
     def drops(self) -> bool:
         """True if lanes drop records by their origin: the link has the guard, and copies nothing back whole."""
         return self.loops.guard and not self.loops.whole

@@ -102,6 +102,11 @@ class GroupThread:
         if self._follower is not None:
             self._follower.lane_restarted(partitions)
 
+    def left(self, partitions: Collection[SourcePartition]) -> None:
+        """Tells the follower that the link has forgotten these partitions."""
+        if self._follower is not None:
+            self._follower.left(partitions)
+
     def snapshot(self) -> GroupsSnapshot | None:
         """Returns the state of the followed groups; None if the link follows none."""
         return None if self._follower is None else self._follower.snapshot()

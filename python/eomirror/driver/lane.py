@@ -63,7 +63,8 @@ class LaneThread:
         self._retaken: set[str] = set()
         self._running: LaneSpec | None = None
         self._stopping = False
-        # why no attempt begins: "giving" between `take` and `moved`, "lent" while other lanes have its partitions
+        # why no attempt begins: "giving" between `take` (or `release`) and `moved`, "lent" while others have its
+        # partitions
         self._away = ""
         self._held: Callable[[str], bool] = holds_nothing
         self._thread: threading.Thread | None = None
@@ -84,21 +85,32 @@ class LaneThread:
         if running:
             self._host.send(self.lane, encode_added(wanted))
 
-    def release(self, topics: Collection[str]) -> None:
-        """Mirrors topics no more; an attempt that has one of them ends between two transactions."""
+    def release(self, topics: Collection[str], *, rest: bool = False) -> bool:
+        """
+        Mirrors topics no more; an attempt that has one of them ends between two transactions.
+
+        Args:
+            topics: The topics.
+            rest: True if no attempt begins before `moved`.
+
+        Returns:
+            True if the lane had one of them.
+        """
         with self._changed:
             # also without a partition of them: one may be added, or moved, here
             self._stopped_topics -= set(topics)
             kept = [item for item in self._partitions if item.source.topic not in topics]
             if len(kept) == len(self._partitions):
-                return
+                return False
             self._partitions = kept
+            self._away = "giving" if rest else self._away
             # the attempt that ends reports its stops once more
             self._retaken |= set(topics)
             self._outdated = self._outdated or self._running is not None
             self._changed.notify_all()
         # Also without a running attempt: an earlier one may mirror on.
         self._host.send_to_all(self.lane, [_RECONFIGURE])
+        return True
 
     def reconfigure(self, given: Link) -> None:
         """Gives settings that no lane reads to the specs of later attempts."""

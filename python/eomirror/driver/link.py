@@ -41,7 +41,7 @@ from eomirror.spark.attempt import release_freed_memory
 from eomirror.spark.frames import encode_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.config import Link
     from eomirror.driver.channel import AttemptId
@@ -371,9 +371,7 @@ class LinkThread:
             self.configuration.refuse("", retried=True)
             self._spec = replace(self._spec, link=with_live(self._spec.link, link))
             self.lanes.reconfigure(link, gone)
-            self._records.stops.tried_again(gone, ())
-        if gone:
-            log.info("topics_left_the_link", link=self.name, topics=sorted(gone))
+            _left(self._records, self.name, gone)
         self._refresh_topics()
 
     def _look_for_topics(self) -> None:
@@ -392,7 +390,18 @@ class LinkThread:
         self.lanes.add(self._taken.extend(self._records, self._over.is_set, self.lanes.moves.needs))
 
     def _keep_target(self) -> None:
-        self._records.target.took(*self._taken.discovery.keep())
+        changed, stands, topics = self._taken.discovery.keep()
+        self._records.target.took(changed, stands)
+        if not topics:
+            return
+        with self.lanes.moves.whole:
+            if self.lanes.moves.pending:
+                # as of `_take_settings`
+                return
+            sources = [source for source in self.progress.assigned() if source.topic in topics]
+            self.lanes.leave(topics, lambda: self._taken.forget(topics))
+            self.group_thread.left(sources)
+            _left(self._records, self.name, topics)
 
     def _look_at_lanes(self, *, elastic: bool) -> None:
         if (moved := self.lanes.moves.look(self._taken.move, elastic=elastic)) is not None:
@@ -408,6 +417,13 @@ class LinkThread:
         watch = self._records.watch
         watch.look()
         self.lanes.hold(watch.pause)
+
+
+def _left(records: LinkRecords, link: str, topics: Collection[str]) -> None:
+    """Records that a link mirrors topics no more."""
+    records.stops.tried_again(topics, ())
+    if topics:
+        log.info("topics_left_the_link", link=link, topics=sorted(topics))
 
 
 def _lanes_of(spec: LaneSpec, tools: LinkTools, *given: Any, **named: Any) -> LinkLanes:

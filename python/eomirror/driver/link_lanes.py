@@ -9,7 +9,7 @@ import structlog
 
 from eomirror.clock import Deadline
 from eomirror.driver.lane import LaneThread, holds_nothing
-from eomirror.driver.moves import PartitionMoves
+from eomirror.driver.moves import REST_SECONDS, PartitionMoves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -132,6 +132,25 @@ class LinkLanes:
             thread.reconfigure(link)
             thread.release(gone)
         self._progress.release(gone)
+
+    def leave(self, topics: Collection[str], forget: Callable[[], None]) -> None:
+        """
+        Mirrors topics no more, which the link forgets meanwhile; holds `PartitionMoves.whole`.
+
+        Args:
+            topics: The topics: lanes that have one of them begin no attempt until they are forgotten.
+            forget: Fences the lanes that the layout has for them; if it raises, the link still knows them.
+        """
+        concerned = [thread for thread in list(self._lanes.values()) if thread.release(topics, rest=True)]
+        try:
+            for thread in concerned:
+                thread.wait_at_rest(REST_SECONDS)
+            forget()
+        finally:
+            for thread in concerned:
+                thread.moved(None, (), lent=thread.lane in self.moves.slots.lent)
+        self._progress.release(topics)
+        self._tools.wake()
 
     def hold(self, pause: Pause | None) -> None:
         """Holds the topics of a pause, in all lanes; None resumes."""

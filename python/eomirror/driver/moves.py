@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from eomirror.spark.local_lanes import MovingJobs
     from eomirror.types import SourcePartition
 
-__all__ = ["PartitionMoves"]
+__all__ = ["REST_SECONDS", "PartitionMoves"]
 
 log = structlog.get_logger(__name__)
 
-# for a lane that gives partitions to finish its transaction; a later one is fenced
-_REST_SECONDS = 3.0
+#: For a lane that gives partitions to finish its transaction; a later one is fenced.
+REST_SECONDS = 3.0
 # for one that goes on to prove that it has given them, while it runs: it mirrors all of them until its transaction ends
 _CLAIM_SECONDS = 20.0
 # between two looks for a slot: a slot that another lane takes between two attempts is seen for a moment only
@@ -271,7 +271,7 @@ class PartitionMoves:
             log.warning("partitions_lent", link=self._link, lane=lane, reason=text)
             self._records.lanes.tell("slot", text)
             self._cancel(lane)
-            self._lanes[lane].wait_at_rest(_REST_SECONDS)
+            self._lanes[lane].wait_at_rest(REST_SECONDS)
             self._jobs.thread(lambda: self._await_slot(lane), f"slot-{self._link}-{lane}").start()
         return _Move(to, (lane,), tuple(items))
 
@@ -290,7 +290,7 @@ class PartitionMoves:
         givers = sorted({now_at[source] for source in to})
         items = [item for giver in givers for item in self._lanes[giver].take(to)]
         for giver in givers:
-            self._lanes[giver].wait_at_rest(_REST_SECONDS)
+            self._lanes[giver].wait_at_rest(REST_SECONDS)
         return _Move(to, tuple(givers), tuple(items))
 
     def _shift(self, now: float) -> _Move | None:
@@ -328,7 +328,7 @@ class PartitionMoves:
         reads the publication, and what did earlier is fenced by the attempt that claimed (EO-2).
         """
         number = 0 if move.told is None else move.told.generation
-        proved = self._claims.wait(move.givers, number, _REST_SECONDS)
+        proved = self._claims.wait(move.givers, number, REST_SECONDS)
         if proved:
             crash_point("owner.move_claimed")
         return proved
@@ -339,7 +339,7 @@ class PartitionMoves:
         for giver in move.givers:
             self._lanes[giver].take(())
         for giver in move.givers:
-            self._lanes[giver].wait_at_rest(_REST_SECONDS)
+            self._lanes[giver].wait_at_rest(REST_SECONDS)
         return move._replace(goes_on=False)
 
     def _await_slot(self, lane: int) -> None:

@@ -174,11 +174,22 @@ class TakenLink:
         if self.owner is not None:
             self.owner.reconfigure(link)
         gone = {source.topic for source in self.known if not link.mirrors(source.topic)}
-        self.known = {source for source in self.known if source.topic not in gone}
-        self._left |= dict.fromkeys(gone, self._tools.clock.monotonic())
+        self._leave(gone)
         if self.given is given:
             self.given = None
         return link, gone
+
+    def forget(self, topics: Mapping[str, bytes]) -> None:
+        """Forgets topics that leave the link with their copies, as `LinkOwner.forget`."""
+        if self.owner is None:
+            raise StoppedError(f"link {self._link.name}: stopped")
+        self.owner.forget(topics)
+        self.discovery.forget(topics)
+        self._leave(topics)
+
+    def _leave(self, topics: Collection[str]) -> None:
+        self.known = {source for source in self.known if source.topic not in topics}
+        self._left |= dict.fromkeys(topics, self._tools.clock.monotonic())
 
     def _new(self, found: Sequence[AssignedPartition], records: LinkRecords) -> list[AssignedPartition]:
         """Returns the partitions to add; stops the topics that another link mirrors to the same copies."""

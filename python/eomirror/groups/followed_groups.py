@@ -217,6 +217,12 @@ class GroupBook:
             sent.setdefault(lane, []).append(item)
         return sent
 
+    def forget(self, partitions: Collection[SourcePartition]) -> None:
+        """Forgets the offsets and checkpoints of these partitions."""
+        for group, source, _ in list(self._entries()):
+            if source in partitions:
+                del self._groups[group][source]
+
     def forget_sent(self, partitions: Collection[SourcePartition]) -> None:
         """Forgets which offsets of these partitions were sent: their lane was restarted."""
         for _, source, entry in self._entries():

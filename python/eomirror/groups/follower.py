@@ -79,9 +79,7 @@ class GroupFollower:
             clock=clock,
             client_id=client_id,
         )
-        self._inbox: queue.SimpleQueue[tuple[GroupOffset, ...] | frozenset[SourcePartition]] = (
-            queue.SimpleQueue()
-        )
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._looked_at: float | None = None
         self._shared: list[str] = []
         self._shared_at = float("-inf")
@@ -100,11 +98,15 @@ class GroupFollower:
 
     def record_answers(self, items: tuple[GroupOffset, ...]) -> None:
         """Queues answers of a lane; thread-safe."""
-        self._inbox.put(items)
+        self._inbox.put(lambda: self._writer.queue(one.group for one in self._book.answered(items)))
 
     def lane_restarted(self, partitions: Collection[SourcePartition]) -> None:
         """Records that the lane of these partitions was restarted and remembers nothing; thread-safe."""
-        self._inbox.put(frozenset(partitions))
+        self._inbox.put(lambda: self._book.forget_sent(partitions))
+
+    def left(self, partitions: Collection[SourcePartition]) -> None:
+        """Records that the link has forgotten these partitions, which may be mirrored to other copies; thread-safe."""
+        self._inbox.put(lambda: self._book.forget(partitions))
 
     def round(self, mirrored: MirroredPartitions) -> float:
         """
@@ -193,11 +195,7 @@ class GroupFollower:
 
     def _take_answers(self) -> None:
         while not self._inbox.empty():
-            item = self._inbox.get()
-            if isinstance(item, frozenset):
-                self._book.forget_sent(item)
-            else:
-                self._writer.queue(one.group for one in self._book.answered(item))
+            self._inbox.get()()
 
     def _look(self, mirrored: MirroredPartitions) -> None:
         names, complete = self._source_groups.names(strict=False)

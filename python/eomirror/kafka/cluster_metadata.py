@@ -19,13 +19,18 @@ __all__ = [
     "ScramUser",
     "TopicFacts",
     "TopicShape",
+    "are_other_ids",
     "config_value",
     "current_topic_id",
+    "is_deleted",
     "leaderless_error",
     "operations",
     "topic_facts",
     "topic_shape",
 ]
+
+# topic id of brokers that have none
+_NO_ID: Final = "A" * 22
 
 # ConfigSource of the protocol (DescribeConfigs v1 and later), by number
 _SOURCES: Final = {
@@ -208,6 +213,24 @@ def current_topic_id(topic: TopicFacts | None, remembered: str, *, there: bool) 
     if topic is None:
         return None
     return topic.topic_id if there or topic.topic_id != remembered else None
+
+
+def are_other_ids(one: str, other: str) -> bool:
+    """Returns True if two topic ids prove that they are of two topics; brokers without ids report one for all."""
+    return one != other and all(each and each != _NO_ID for each in (one, other))
+
+
+def is_deleted(name: str, topic_id: str, topics: Mapping[str, TopicFacts | None]) -> bool:
+    """
+    Returns True if a topic does not exist any more, whatever has its name now.
+
+    Args:
+        name: Its name.
+        topic_id: Its id.
+        topics: Topics as described, without those that are hidden; None for one that does not exist.
+    """
+    found = topics.get(name)
+    return name in topics and (found is None or are_other_ids(found.topic_id, topic_id))
 
 
 def config_value(entry: Any) -> ConfigValue:

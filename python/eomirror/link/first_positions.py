@@ -14,6 +14,7 @@ import structlog
 
 from eomirror._native import encode_offset_map
 from eomirror.errors import UsageError
+from eomirror.kafka.cluster_metadata import are_other_ids, is_deleted
 from eomirror.kafka.log_ends import existing_ends
 from eomirror.link.start_checks import FILLED, FIRST, FIRST_RUN, StartFacts, partition_counts
 from eomirror.plane.protocol import BatchMark, MetadataRecord, ProducerIdentity
@@ -177,6 +178,92 @@ class FirstPositions:
                 ]
                 records += self._left(item)
         return records
+
+    def both(
+        self,
+        generation: Generation,
+        partitions: Sequence[AssignedPartition],
+        known: frozenset[SourcePartition],
+        *,
+        adopt: Mapping[SourcePartition, int],
+        grown: Collection[SourcePartition],
+        again: Collection[SourcePartition],
+        first_run: bool,
+    ) -> tuple[list[MetadataRecord], list[MetadataRecord]]:
+        """
+        Returns the records that are published with a layout, and those that wait until older lanes are fenced.
+
+        Args:
+            generation: The layout.
+            partitions: All mirrored partitions.
+            known: Partitions that control knows.
+            adopt: Partition -> resume offset, which overrules its position.
+            grown: Result of `of_grown_topics`.
+            again: Result of `begun_again`.
+            first_run: True if the link never ran.
+
+        Raises:
+            MirrorError: As for `records`.
+        """
+        first = self.records(
+            generation,
+            partitions,
+            known - (set(grown) - adopt.keys()),
+            adopt={source: offset for source, offset in adopt.items() if source not in known},
+            start="" if first_run else "earliest",
+        )
+        overruled = self.records(
+            generation,
+            partitions,
+            frozenset(item.source for item in partitions) - set(again),
+            adopt={source: offset for source, offset in adopt.items() if source in known},
+            start="earliest",
+        )
+        return first, overruled
+
+    def begun_again(
+        self, partitions: Iterable[AssignedPartition], adopted: Iterable[SourcePartition]
+    ) -> set[SourcePartition]:
+        """
+        Returns partitions whose position is of an earlier topic that has left the link, by `deletions: delete`.
+
+        The topic was made again since, and the copy that its positions name is deleted.  A process that died before it
+        could forget them leaves such positions (`LinkOwner.forget`).
+
+        Args:
+            partitions: Partitions to mirror.
+            adopted: Partitions about whose topics the user decides.
+
+        Raises:
+            ClusterError: The target does not answer.
+        """
+        ids = {item.source.topic: item.topic_id for item in partitions} if self.link.deletes_copies else {}
+        for source in adopted:
+            ids.pop(source.topic, None)
+        earlier: dict[str, list[Position]] = {}
+        for one in self.before.values():
+            if one.topic in ids:
+                earlier.setdefault(one.topic, []).append(one)
+        earlier = {
+            topic: found
+            for topic, found in earlier.items()
+            if all(
+                one.source_cluster_id == self.source_cluster_id and are_other_ids(one.topic_id, ids[topic])
+                for one in found
+            )
+        }
+        if not earlier:
+            return set()
+        names = sorted({one.target_topic for found in earlier.values() for one in found})
+        copies, _ = self.target.visible_topics(names)
+        again = {
+            topic: found
+            for topic, found in earlier.items()
+            if all(is_deleted(one.target_topic, one.target_topic_id, copies) for one in found)
+        }
+        if again:
+            log.info("topics_begun_again", link=self.link.name, topics=sorted(again))
+        return {one.source for found in again.values() for one in found}
 
     def _repeating(
         self, items: Sequence[AssignedPartition], offsets: Mapping[SourcePartition, int]

@@ -18,10 +18,12 @@ from eomirror.link.claim import own_claim
 from eomirror.link.control_producer import ControlProducer, given_up, refuse_unwritable
 from eomirror.link.fencing import fence
 from eomirror.link.hanging import end_hanging
+from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.ownership import CLAIM_INTERVAL_SECONDS, AfterFencing, after_fencing, superseded_by
 from eomirror.link.state import LinkState
 from eomirror.plane.protocol import MetadataRecord
 from eomirror.records.names import LinkNames
+from eomirror.records.position import position_key
 from eomirror.records.promotion import encoded
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from eomirror.records.promotion import Promotion, Restoration, Resumption, Reversal
     from eomirror.records.recreation import CopyBack, Recreation
     from eomirror.recovery.hanging import HangingClient
+    from eomirror.types import SourcePartition
 
 __all__ = ["TRIES", "OwnedControl"]
 
@@ -81,7 +84,7 @@ class OwnedControl:
         self.certain, self.closed = True, False
         self._link = link
         self._clock = clock
-        self._target = target.cluster
+        self._session = target
         self._hanging_client = hanging_client
         self._command, self._although_promoted = command, although_promoted
         self.producer = ControlProducer(
@@ -175,6 +178,44 @@ class OwnedControl:
         layout = MetadataRecord(self.names.control_topic, 0, generation.key(), generation.value())
         self.producer.publish([layout, self.claim(released=False, interval=interval), *first])
 
+    def revise(self, generation: Generation, records: Callable[[], Sequence[MetadataRecord]]) -> None:
+        """Commits a layout that changes ours, with the records that ``records`` returns for each try."""
+        self.certain = False
+        self.guarded(lambda: self.publish_layout(generation, records()))
+        self.generation, self.certain = generation, True
+
+    def forgotten(
+        self, sources: Collection[SourcePartition], copies: Collection[str]
+    ) -> list[MetadataRecord]:
+        """
+        Returns the records by which the link forgets partitions whose copies are deleted.
+
+        They delete positions, in whichever partition of their topic they are.  Checkpoints of the copies get offset 0,
+        because a group that resumed at the old one would skip records of a new copy; MirrorMaker 2's readers take no
+        tombstone.
+        """
+        numbers = range(self.state.positions_partitions() if sources else 0)
+        checkpoints = (
+            OffsetMapReader(self._link, self._session).checkpoints() if copies and self._link.groups else []
+        )
+        return [
+            *(
+                MetadataRecord(self.names.positions_topic, number, position_key(source), None)
+                for source in sorted(sources)
+                for number in numbers
+            ),
+            *(
+                MetadataRecord(
+                    self._link.mm2_names.checkpoints(self._link.source),
+                    0,
+                    one.key(),
+                    one._replace(upstream=0, downstream=0, metadata="").value(),
+                )
+                for one in checkpoints
+                if one.topic in copies and one.downstream > 0
+            ),
+        ]
+
     def guarded(self, publish: Callable[[], None]) -> None:
         """Publishes; on failure makes a new control producer, checks that this run still owns the link, and retries."""
         for attempt in range(TRIES):
@@ -205,7 +246,7 @@ class OwnedControl:
         """
         lanes = range(highest_lane + 1) if only is None else sorted(only)
         fence(
-            self._target,
+            self._session.cluster,
             {self.names.transactional_id(lane): self.names.client_id(f"fence-{lane}") for lane in lanes},
             known_topic=self.names.control_topic,
             transaction_timeout=self._link.transaction_timeout,

@@ -10,8 +10,8 @@ The steps of `LinkOwner.acquire`, with a crash point between each two:
    the source;
 5. publish: generation + 1, our claim, and first positions of partitions that are new to control, in one transaction;
 6. fence: InitProducerId for every lane id that any generation ever used;
-7. adopt: the positions that the user overrules.  Not earlier: a lane that lived until it was fenced has committed
-   under the same keys;
+7. adopt: the positions that the user overrules, and those of topics that were made again.  Not earlier: a lane that
+   lived until it was fenced has committed under the same keys;
 8. check other links again: of two links that feed each other, or write the same copies, and start at the same time, at
    least one sees the other's claim;
 9. compare the logs of partitions that a reversal has begun, and of which no lane has written a record
@@ -61,6 +61,7 @@ from eomirror.link.ownership import (
     ClaimDecision,
     check_positions,
     judge_claim,
+    left,
     moved,
     next_generation,
     refuse_copying_back,
@@ -332,6 +333,10 @@ class LinkOwner:
     ) -> Layout:
         view, positions = self._entered(met, fenced=fenced)
         self._link = still_marking(self._link, positions.values())
+        above = max((position.generation for position in positions.values()), default=0)
+        again = self._firsts(positions).begun_again(partitions, self._adopt)
+        earlier = {positions[source].target_topic for source in again}
+        positions = {source: one for source, one in positions.items() if source not in again}
         first_run = view.generation is None
         self._checks.refuse(
             BEFORE,
@@ -345,21 +350,18 @@ class LinkOwner:
         crash_point("owner.positions_checked")
         self._on_event("publishing the lane layout")
         known = frozenset() if view.generation is None else view.generation.assignment.known
+        offered = {item.source for item in partitions}
         self._adopt = without_surplus(
-            self._link,
-            self._source_admin,
-            self._adopt,
-            offered={item.source for item in partitions},
-            known=known,
+            self._link, self._source_admin, self._adopt, offered=offered, known=known
         )
         had = () if view.generation is None else view.generation.assignment.partitions
         grown = of_grown_topics(partitions, positions, had)
-        if torn := unpublished(view, positions).keys() & {item.source for item in partitions}:
+        if torn := unpublished(view, positions).keys() & offered:
             log.warning("publication_taken_up", link=self._link.name, partitions=sorted(map(str, torn)))
         known |= torn
         if not first_run:
             partitions = self._checks.without_refused(
-                NEW_COPIES, StartFacts(items=partitions, known={*known, *self._adopt})
+                NEW_COPIES, StartFacts(items=partitions, known={*known, *self._adopt} - again)
             )
         resume_at = {source: one.offset for source, one in positions.items()} | self._adopt
         generation = next_generation(
@@ -368,24 +370,13 @@ class LinkOwner:
             lanes=lanes,
             partitions=[item.source for item in partitions],
             now_ms=self._clock.wall_ms(),
-            above=max((position.generation for position in positions.values()), default=0),
+            above=above,
+            without=again,
             backlog=backlog(self._source_admin, partitions, resume_at) if self._given.by_backlog else None,
             weights=estimated_bytes(positions.values()) if self._link.balance == "bytes" else None,
         )
-        fresh = {source: offset for source, offset in self._adopt.items() if source not in known}
-        first = self._firsts(positions).records(
-            generation,
-            partitions,
-            known - (grown - self._adopt.keys()),
-            adopt=fresh,
-            start="" if first_run else "earliest",
-        )
-        overruled = self._firsts(positions).records(
-            generation,
-            partitions,
-            frozenset(item.source for item in partitions),
-            adopt={source: offset for source, offset in self._adopt.items() if source in known},
-            start="earliest",
+        first, overruled = self._firsts(positions).both(
+            generation, partitions, known, adopt=self._adopt, grown=grown, again=again, first_run=first_run
         )
         self._refuse_stopped()
         ordered = [] if self._given.order is None else self._control.records(self._given.order)
@@ -398,6 +389,7 @@ class LinkOwner:
         self._on_event("fencing lanes of older generations")
         self._control.fence_lanes(generation.highest_lane)
         crash_point("owner.fenced_all")
+        overruled += self._control.forgotten(again - generation.assignment.known, earlier)
         if view.handed_over is not None:
             # With the positions, not with the generation: between the two the old positions are valid.
             overruled.append(MetadataRecord(self._control.names.control_topic, 0, HandedOver.key(), None))
@@ -478,8 +470,7 @@ class LinkOwner:
             fresh = [item for item in partitions if item.source not in had]
             if not fresh:  # published by a call whose answer was lost: no lane has received it
                 return by_lane(before, partitions)
-            if self._control.closed:
-                raise StoppedError(f"link {self._link.name}: closed before new partitions were published")
+            self._refuse_closed()
             # partitions may have been moved meanwhile
             after = revised(
                 self._control.layout(),
@@ -487,16 +478,48 @@ class LinkOwner:
                 now_ms=self._clock.wall_ms(),
                 weights=needs,
             )
-            self._control.certain = False
-            self._control.guarded(
-                lambda: self._control.publish_layout(
-                    after,
-                    self._firsts(positions).records(after, fresh, known - grown, adopt={}, start="earliest"),
-                )
+            self._control.revise(
+                after,
+                lambda: self._firsts(positions).records(
+                    after, fresh, known - grown, adopt={}, start="earliest"
+                ),
             )
-            self._control.generation, self._control.certain = after, True
             crash_point("owner.revision_published")
             return by_lane(after, partitions)
+
+    def forget(self, topics: Mapping[str, bytes]) -> None:
+        """
+        Forgets topics that have left the link with their copies: one of that name is new to it from here on.
+
+        Their lanes are fenced first, because one that lives on would commit under the same keys.  A call that failed is
+        repeated with the same topics, until it returns.
+
+        Args:
+            topics: The topics, whose partitions the caller has taken from the lanes; with the key of the record of
+                control that says so, which is deleted with the positions.
+
+        Raises:
+            SupersededError: Another mirror took the link.
+            MirrorError: The target refuses the request.
+        """
+        with self._lock:
+            self._refuse_closed()
+            self._control.refuse_superseded()
+            before = self._control.layout()
+        lanes = {lane for source, lane in before.assignment.partitions.items() if source.topic in topics}
+        # Not under the lock: a slow coordinator must not delay the claim's renewal.
+        self._control.fence_lanes(before.highest_lane, only=lanes)
+        crash_point("owner.left_fenced")
+        positions = self._control.state.positions(wait_for_open=False, overruled=())
+        sources = {one for one in before.assignment.known | positions.keys() if one.topic in topics}
+        copies = {one.target_topic for one in positions.values() if one.topic in topics}
+        control = self._control.names.control_topic
+        records = self._control.forgotten(sources, copies)
+        records += [MetadataRecord(control, 0, key, None) for key in topics.values()]
+        with self._lock:
+            self._refuse_closed()
+            after = left(self._control.layout(), sources, now_ms=self._clock.wall_ms())
+            self._control.revise(after, lambda: records)
 
     def reconfigure(self, given: Link) -> None:
         """Takes changed settings, of which those in `eomirror.config.changes.LIVE` count."""
@@ -524,14 +547,11 @@ class LinkOwner:
             MirrorError: The target refuses the request.
         """
         with self._lock:
-            if self._control.closed:
-                raise StoppedError(f"link {self._link.name}: stopped")
+            self._refuse_closed()
             after = self._control.layout()
             if any(after.assignment.partitions.get(source) != lane for source, lane in lanes.items()):
                 after = moved(after, lanes, givers=givers, now_ms=self._clock.wall_ms())
-                self._control.certain = False
-                self._control.guarded(lambda: self._control.publish_layout(after, ()))
-                self._control.generation, self._control.certain = after, True
+                self._control.revise(after, tuple)
             else:
                 # published by a call that could not fence: meanwhile the lanes may be those of another mirror
                 self._control.refuse_superseded()
@@ -655,6 +675,10 @@ class LinkOwner:
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _refuse_closed(self) -> None:
+        if self._control.closed:
+            raise StoppedError(f"link {self._link.name}: stopped")
+
     def _refuse_ended(self, view: ControlView) -> None:
         """Refuses a link that another replicator, or applications, write in place of."""
         if not self._given.take_back:
@@ -666,16 +690,9 @@ class LinkOwner:
 
     def _firsts(self, positions: Mapping[SourcePartition, Position]) -> FirstPositions:
         return FirstPositions(
-            self._link,
-            self._control.names,
-            source=self._source_admin,
-            target=self._control.target_admin,
-            source_cluster_id=self._cluster_ids[0],
-            run=self._control.run,
-            identity=self._control.producer.identity(),
-            now_ms=self._clock.wall_ms(),
-            predecessors=self._given.predecessors,
-            checks=self._checks,
-            before=positions,
+            self._link, self._control.names, source=self._source_admin, target=self._control.target_admin,
+            source_cluster_id=self._cluster_ids[0], run=self._control.run,
+            identity=self._control.producer.identity(), now_ms=self._clock.wall_ms(),
+            predecessors=self._given.predecessors, checks=self._checks, before=positions,
             begins=self._given.begins,
-        )
+        )  # fmt: skip

@@ -22,7 +22,7 @@ producer, the other rebuilds, and so on.  So a newcomer looks before it takes th
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,7 @@ __all__ = [
     "check_positions",
     "is_complete",
     "judge_claim",
+    "left",
     "moved",
     "next_generation",
     "refuse_copying_back",
@@ -226,6 +227,7 @@ def next_generation(
     partitions: Iterable[SourcePartition],
     now_ms: int,
     above: int = 0,
+    without: Collection[SourcePartition] = (),
     backlog: Mapping[SourcePartition, int] | None = None,
     weights: Mapping[SourcePartition, float] | None = None,
 ) -> Generation:
@@ -237,10 +239,11 @@ def next_generation(
         partitions: All partitions to mirror.
         now_ms: Wall clock.
         above: Newest generation of any position.
+        without: Partitions that have left the link, and may be new to it.
         backlog: As of `assign`.
         weights: As of `assign`; None if lanes are not balanced.
     """
-    before = view.generation
+    before = None if view.generation is None else left(view.generation, without, now_ms=now_ms)
     if backlog is None and before is not None and before.since:
         # what was moved while a lane had no slot is spread again; what was moved to balance lanes stays
         empty = set(range(before.assignment.lanes)) - set(before.assignment.partitions.values())
@@ -337,6 +340,18 @@ def moved(
         since=tuple(
             number if lane in concerned else generation.of_lane(lane) for lane in range(before.lanes)
         ),
+    )
+
+
+def left(generation: Generation, sources: Collection[SourcePartition], *, now_ms: int) -> Generation:
+    """Returns the layout that does not know these partitions any more; every other one keeps its lane (EO-2)."""
+    before = generation.assignment
+    kept = {source: lane for source, lane in before.partitions.items() if source not in sources}
+    return replace(
+        generation,
+        revision=generation.revision + 1,
+        assignment=Assignment(before.lanes, kept, before.parked - frozenset(sources)),
+        timestamp=now_ms,
     )
 
 

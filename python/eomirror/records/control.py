@@ -80,7 +80,7 @@ class Generation(SingleRecord):
 
     Attributes:
         generation: Number of the generation; every start of a mirror and every change of lanes takes the next one.
-        revision: Number of times that partitions were added to it.
+        revision: Number of times that partitions were added to it, or left the link.
         run: Run of the mirror that published it.
         highest_lane: Highest lane number that any generation has used: transactional ids up to it must be fenced.
         assignment: Assignment of partitions to lanes.

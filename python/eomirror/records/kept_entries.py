@@ -4,7 +4,8 @@ Control records about what a link keeps alike on its target: entries that it has
 Keys:
 
 * ``{"kind":"own","of","entry"}`` -> `OwnEntry`: an ACL entry or a client quota that the link has added to the target,
-  or a copy whose source topic is gone.  Written before the entry is added; deleted with it.
+  or a copy whose source topic is gone.  Written before the entry is added; deleted with it, or once
+  the link has forgotten the topic of the copy.
 * ``{"kind":"alike"}`` -> `TargetComparison`: result of the last comparison, where it differs from the one before.
 
 What may be deleted on the target is decided from the first.  It is informative nevertheless: an entry whose record is

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Mapping
 
-__all__ = ["QUERY_RULE", "AttemptClaim", "Position", "decode_attempt", "decode_key", "decode_position"]
+__all__ = [
+    "QUERY_RULE",
+    "AttemptClaim",
+    "Position",
+    "decode_attempt",
+    "decode_key",
+    "decode_position",
+    "position_key",
+]
 
 VERSION = 1
 

@@ -71,6 +71,12 @@ class Goals:
         self.offsets = dict(goals)
         self.ends = {source: end for source, end in ends.items() if end > self.offsets.get(source, end)}
 
+    def release(self, topics: Collection[str]) -> None:
+        """Drops the goals of topics that the link mirrors no more."""
+        for known in (self.offsets, self.ends):
+            for source in [source for source in known if source.topic in topics]:
+                del known[source]
+
     def look(
         self,
         now: float,

@@ -142,6 +142,7 @@ class Progress:
 
     def release(self, topics: Collection[str]) -> None:
         """Forgets topics that the link mirrors no more."""
+        self._goals.release(topics)
         for topic in topics:
             self.stopped.pop(topic, None)
             for source in self._topics.pop(topic, _Topic()).sources:

@@ -92,6 +92,12 @@ class TopicCopies:
         """Records that the link has no positions."""
         self._written = frozenset()
 
+    def forget(self, topics: Collection[str]) -> None:
+        """Forgets topics that have left the link: one of that name gets a copy."""
+        self._written = None
+        for topic in topics:
+            self.lost.pop(topic, None)
+
     def pairs(self, sources: Mapping[str, TopicFacts], targets: Mapping[str, str]) -> dict[str, TopicPair]:
         """Reads both sides of source topics."""
         names = {topic: targets[topic] for topic in sources}

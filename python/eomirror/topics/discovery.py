@@ -10,7 +10,8 @@ name that collides, or a topic that the brokers or a policy refuse.  When it can
 beginning, like any new topic.
 
 A copy that is missing although the link has a position for it was deleted.  It is not created again, because an empty
-copy would lack what was mirrored before; its topic is left out until the user adopts it.
+copy would lack what was mirrored before; its topic is left out until the user adopts it.  A topic whose copy
+`deletions: delete` has deleted has no position any more.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from eomirror.errors import (
 )
 from eomirror.kafka.acls import check_transactional_id
 from eomirror.kafka.session import LinkSessions
+from eomirror.records.kept_entries import OwnEntry
 from eomirror.records.names import LinkNames
 from eomirror.topics.acls import check_source_rights, check_target_rights, need
 from eomirror.topics.apply import TargetTopics
 from eomirror.topics.copies import TopicCopies, copy_names, goes_round, mirrored_again, refuse_same_cluster
 from eomirror.topics.diff import Refuse, TopicPair, default_replication_factor
-from eomirror.topics.entries import EntryPlan
+from eomirror.topics.entries import EntryPlan, entry_id
 from eomirror.topics.mm2_topics import (
     log_heartbeat_copies,
     mm2_drift,
@@ -51,7 +53,7 @@ from eomirror.topics.target_entries import TargetEntries
 from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.config import Cluster, Link
     from eomirror.kafka.admin import ClusterAdmin
@@ -118,10 +120,6 @@ class Discovery:
         self._own = StateTopicsCheck(link, self._target, learn=self._copies.learn_defaults, clock=clock)
 
     @property
-    def _names(self) -> LinkNames:
-        return LinkNames(self._link.state_name)
-
-    @property
     def contact(self) -> SourceContact:
         """Time of the source's last answer; other threads may read it."""
         return self._found.contact
@@ -156,19 +154,29 @@ class Discovery:
         self.entries.apply(plan.entries)
         return plan
 
-    def keep(self) -> tuple[list[tuple[str, str]], EntryPlan | None]:
+    def keep(self) -> tuple[list[tuple[str, str]], EntryPlan | None, dict[str, bytes]]:
         """
         Compares ACL entries, quotas, and copies whose topic is gone, and carries out what differs, if it is time.
 
         Returns:
-            What `TargetEntries.taken` returns, and `TargetEntries.stands`.
+            What `TargetEntries.taken` returns, and `TargetEntries.stands`; and the topics that are to leave the link
+            with their copies, with the key of their record in control.
 
         Raises:
             ClusterError: The source does not list its topics.
         """
         created = any(sign == "+" for sign, _ in self._copies.topics.changed)
         self.entries.keep(self._found.listed, self.cluster_ids[0], at_once=created)
-        return self.entries.taken(), self.entries.stands
+        leaving = {
+            topic: OwnEntry.key_of(*entry_id(one)) for topic, one in sorted(self.entries.leaving.items())
+        }
+        return self.entries.taken(), self.entries.stands, leaving
+
+    def forget(self, topics: Collection[str]) -> None:
+        """Forgets topics that have left the link; one that is made again is a new one."""
+        for entry in self.entries.forget(topics):
+            self._copies.topics.lacking.pop(entry.name, None)
+        self._copies.forget(topics)
 
     def differs(self) -> bool:
         """Returns True if the topics of the source have changed; see `SourceTopics.differs`."""
@@ -209,13 +217,14 @@ class Discovery:
                 raise
             return self._prepare_others(error)
         self._leave_out(plan, strict=strict)
+        names = LinkNames(self._link.state_name)
         if plan.first_run:
             # On a first run no producer uses these ids, so InitProducerId fences none.
-            for name in (self._names.control_transactional_id, self._names.transactional_id(0)):
+            for name in (names.control_transactional_id, names.transactional_id(0)):
                 check_transactional_id(
                     self._target_cluster,
                     name,
-                    client_id=self._names.client_id("planner"),
+                    client_id=names.client_id("planner"),
                     transaction_timeout=self._link.transaction_timeout,
                     clock=self._clock,
                 )
@@ -228,7 +237,7 @@ class Discovery:
             raise self._copies.with_count(error, pairs) from error
         begun = (
             not plan.first_run
-            and self._copies.topics.has_records(self._names.control_topic)
+            and self._copies.topics.has_records(names.control_topic)
             and self.entries.begun()
         )
         # Topics that the first generation of a link lacks begin at their beginning, despite the link's `start`.
@@ -307,7 +316,8 @@ class Discovery:
         # topics that the next run leaves out would later count as new, and begin at their beginning despite the link's
         # `start`.
         state, _, first_run = self._own.compare(brokers=self._copies.brokers)
-        has_records = not first_run and self._copies.topics.has_records(self._names.control_topic)
+        control = LinkNames(self._link.state_name).control_topic
+        has_records = not first_run and self._copies.topics.has_records(control)
         if not (has_records and self.entries.begun()):
             raise refused
         readers, _ = self._compare_readers(

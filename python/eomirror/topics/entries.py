@@ -143,11 +143,13 @@ class EntryPlan:
         diff: Differences, with their records.
         problems: Errors of what could not be read or carried out, by what it is.
         users: SCRAM users of the source that the target lacks.
+        left: Copies that do not exist any more, of topics that are gone for as long as `deletions: delete` asks for.
     """
 
     diff: EntryDiff = field(default_factory=EntryDiff)
     problems: Mapping[str, MirrorError] = field(default_factory=dict)
     users: tuple[ScramUser, ...] = ()
+    left: tuple[CopyEntry, ...] = ()
 
 
 def entry_changes(

@@ -17,6 +17,7 @@ from eomirror.clock import SYSTEM_CLOCK, Clock, Deadline
 from eomirror.config.rights import Right, lacking, told
 from eomirror.errors import AuthorizationError, ClusterError, MirrorError
 from eomirror.kafka.acls import NoAuthorizerError
+from eomirror.kafka.cluster_metadata import is_deleted
 from eomirror.kafka.compacted_topic import CompactedTopicReader
 from eomirror.kafka.plain_producer import write_records
 from eomirror.records.control_record import ControlEntry
@@ -84,16 +85,18 @@ class _Sides:
     Attributes:
         wanted: Entries that the target shall have, by kind.
         found: Entries of the target, by kind.
-        left: Entries of the source that are not carried.
+        stay: Entries of the source that are not carried.
         copies: Copies whose topic is gone, with the reason that they stay; None if they are not known.
+        left: Copies whose topic is gone, and that do not exist any more either.
         users: SCRAM users that the target lacks.
         problems: Errors, by what was read.
     """
 
     wanted: dict[str, Mapping[Any, float | None]] = field(default_factory=dict)
     found: dict[str, Mapping[Any, float | None]] = field(default_factory=dict)
-    left: list[EntryChange] = field(default_factory=list)
+    stay: list[EntryChange] = field(default_factory=list)
     copies: dict[CopyEntry, str] | None = None
+    left: frozenset[CopyEntry] = frozenset()
     users: tuple[ScramUser, ...] = ()
     problems: dict[str, MirrorError] = field(default_factory=dict)
 
@@ -185,10 +188,10 @@ class EntryReader:
         def read_acls() -> None:
             if (both := self._acls()) is not None:
                 known = bool(self._sessions.target.admin.account.principal)
-                wanted, sides.left = wanted_acls(link, both[0], theirs=theirs, users=users, known=known)
+                wanted, sides.stay = wanted_acls(link, both[0], theirs=theirs, users=users, known=known)
                 for entry in self._excluding(wanted, both[1]):
                     del wanted[entry]
-                    sides.left.append(EntryChange("=", entry, due=False, reason=_EXCLUDES))
+                    sides.stay.append(EntryChange("=", entry, due=False, reason=_EXCLUDES))
                 sides.wanted["acl"], sides.found["acl"] = wanted, dict.fromkeys(both[1])
 
         def read_quotas() -> None:
@@ -202,7 +205,7 @@ class EntryReader:
             self._try("quotas", sides, read_quotas)
 
     def _read_copies(self, names: Collection[str], source_id: str, sides: _Sides) -> None:
-        sides.copies = self._gone(names, source_id)
+        sides.copies, sides.left = self._gone(names, source_id)
 
     def _read_users(self, sides: _Sides) -> None:
         """Reads the SCRAM users of both clusters."""
@@ -302,37 +305,52 @@ class EntryReader:
             return []
         return [one for one in self._positions().values() if self._link.mirrors(one.topic)]
 
-    def _gone(self, names: Collection[str], source_id: str) -> dict[CopyEntry, str]:
-        """Returns the existing copies whose source topic is gone, each with the reason that it stays, if any."""
+    def forget(self, topics: Collection[str]) -> None:
+        """Forgets topics that have left the link."""
+        if self._mirrored is not None:
+            self._mirrored -= set(topics)
+
+    def _gone(
+        self, names: Collection[str], source_id: str
+    ) -> tuple[dict[CopyEntry, str], frozenset[CopyEntry]]:
+        """Returns copies whose source topic is gone: those that exist, with the reason to stay, if any; and others."""
         there = set(names)
         if self._mirrored is not None:
             self._mirrored |= {topic for topic in there if self._link.mirrors(topic)}
         if self._mirrored is None or not self._mirrored - there <= self._absent.keys():
-            positions = self._last()
+            # of a topic that was made again with fewer partitions, the older ones are of an earlier copy
+            positions = sorted(self._last(), key=lambda one: one.generation)
             elsewhere = {one.topic for one in positions if one.source_cluster_id != source_id}
             self._mirrored = {one.topic for one in positions}
             self._absent = {one.topic: (one, one.topic in elsewhere) for one in positions}
         # a position does not move while its topic is absent
         self._absent = {topic: self._absent[topic] for topic in self._mirrored - there}
         if not self._absent:
-            return {}
+            return {}, frozenset()
         # brokers hide topics from a user without rights; asked by name, they tell the missing right
         described, _ = self._sessions.source.admin.visible_topics(sorted(self._absent))
         gone = [self._absent[topic] for topic, facts in described.items() if facts is None]
         copies, _ = self._sessions.target.admin.visible_topics(sorted({one.target_topic for one, _ in gone}))
         found: dict[CopyEntry, str] = {}
+        left: set[CopyEntry] = set()
         for one, other in gone:
             copy = copies.get(one.target_topic)
+            entry = CopyEntry(one.target_topic, one.topic, one.target_topic_id)
             if copy is not None and one.target_topic_id and copy.topic_id == one.target_topic_id:
-                entry = CopyEntry(one.target_topic, one.topic, one.target_topic_id)
                 found[entry] = ""
                 if other:
                     found[entry] = _ANOTHER_SOURCE
                 elif self._link.guard or self._link.aggregate:
                     found[entry] = "the copy holds records of other clusters as well"
-        # one without a copy is not looked for again
-        self._mirrored = (self._mirrored & there) | {entry.topic for entry in found}
-        return found
+            elif (
+                self._link.deletes_copies
+                and not other
+                and is_deleted(one.target_topic, one.target_topic_id, copies)
+            ):
+                left.add(entry)
+        # another one without a copy is not looked for again
+        self._mirrored = (self._mirrored & there) | {entry.topic for entry in (*found, *left)}
+        return found, frozenset(left)
 
 
 class TargetEntries:
@@ -347,6 +365,7 @@ class TargetEntries:
     Attributes:
         changed: Signs and texts of changes that were carried out, until `taken`.
         last: Result of the last `apply`: what stands.
+        leaving: Deleted copies whose topic is to leave the link, by that topic; until `forget`.
     """
 
     def __init__(
@@ -360,6 +379,7 @@ class TargetEntries:
     ) -> None:
         self.changed: list[tuple[str, str]] = []
         self.last: EntryPlan | None = None
+        self.leaving: dict[str, CopyEntry] = {}
         self._link = link
         self._sessions = sessions
         self._topics = topics
@@ -401,17 +421,20 @@ class TargetEntries:
             running: True if copies without a source are looked for only if they are deleted, and SCRAM users are not.
         """
         sides = self._read.read(names, source_id, running=running)
-        left, seen = EntryDiff(tuple(sides.left)), (sides.wanted, sides.found, sides.copies)
+        stay = EntryDiff(tuple(sides.stay))
+        seen = (sides.wanted, sides.found, sides.copies, sides.left)
         nothing = not sides.wanted and not sides.copies and self._link.deletions != "delete"
         if nothing or (running and self._alike == seen):
-            return EntryPlan(left, sides.problems)
+            return EntryPlan(stay, sides.problems)
         try:
-            diff = left + self._differences(sides, names, source_id)
+            diff = stay + self._differences(sides, names, source_id)
         except MirrorError as error:
             # without its records, what is the link's own is not known
-            return EntryPlan(left, {**sides.problems, "records": error})
+            return EntryPlan(stay, {**sides.problems, "records": error})
         self._alike = None if diff.notes or any(change.sign != "=" for change in diff.changes) else seen
-        return EntryPlan(diff, sides.problems, sides.users)
+        left = tuple(change.entry for change in diff.due if change.entry in sides.left)
+        shown = tuple(change for change in diff.changes if change.entry not in sides.left)
+        return EntryPlan(replace(diff, changes=shown), sides.problems, sides.users, left)
 
     def apply(self, plan: EntryPlan) -> EntryPlan:
         """
@@ -434,6 +457,8 @@ class TargetEntries:
                 some = [one for one in due if entry_kind(one.entry) == of and one.sign in signs]
                 refused |= self._carried_out(of, some, unsure)
         after: dict[tuple[str, str], OwnEntry | None] = {}
+        deleted = [one.entry for one in due if isinstance(one.entry, CopyEntry) and one.entry not in refused]
+        self.leaving |= {entry.topic: entry for entry in (*plan.left, *deleted)}
         for change in due:
             error = refused.get(change.entry)
             if error is not None:
@@ -443,8 +468,9 @@ class TargetEntries:
                 self.changed.append((change.sign, change.text))
                 log.info("target_changed", link=self._link.name, sign=change.sign, entry=change.text)
             # neither a deleted entry nor a refused one is ours; a refused change keeps its record, and so does an
-            # entry that may have been added although no answer came
-            if change.sign != "~" and (error is None) == (change.sign == "-") and change.entry not in unsure:
+            # entry that may have been added although no answer came, and a copy until the link has forgotten its topic
+            keeps = change.sign == "~" or change.entry in unsure or change.entry in deleted
+            if not keeps and (error is None) == (change.sign == "-"):
                 after[entry_id(change.entry)] = None
         if (error := self._write(after)) is not None:
             problems["records"] = error
@@ -454,6 +480,11 @@ class TargetEntries:
         stands = [change for change in plan.diff.changes if not change.due]
         self.last = EntryPlan(EntryDiff((*stands, *barred)), problems, plan.users)
         return self.last
+
+    def forget(self, topics: Collection[str]) -> list[CopyEntry]:
+        """Forgets topics that have left the link; returns their copies."""
+        self._read.forget(topics)
+        return [self.leaving.pop(topic) for topic in topics if topic in self.leaving]
 
     @property
     def stands(self) -> EntryPlan | None:
@@ -503,7 +534,7 @@ class TargetEntries:
         for of, wanted in sides.wanted.items():
             diff += entry_changes(of, wanted, sides.found[of], own, **how)
         if sides.copies is not None:
-            diff += self._leaving(sides.copies, own, how)
+            diff += self._leaving(sides.copies, sides.left, own, how)
         if link.deletions != "delete" or all(change.sign != "-" for change in diff.changes):
             return diff
         due = any(change.sign == "-" for change in diff.due)
@@ -513,6 +544,7 @@ class TargetEntries:
     @staticmethod
     def _leaving(
         copies: Mapping[CopyEntry, str],
+        left: Collection[CopyEntry],
         own: Mapping[tuple[str, str], OwnEntry],
         how: Mapping[str, Any],
     ) -> EntryDiff:
@@ -523,6 +555,7 @@ class TargetEntries:
             if reason
         )
         leave: dict[Any, float | None] = {entry: None for entry, reason in copies.items() if not reason}
+        leave |= dict.fromkeys(left)
         fresh = {
             key: OwnEntry(of="topic", entry=key[1], timestamp=0)
             for key in (entry_id(entry) for entry in leave)

@@ -130,14 +130,21 @@ class Disaster:
 
     def await_checkpoints(self, offsets: int, seconds: float = 90) -> None:
         """Wait until a mirror has written so many checkpoints of this test's groups."""
+        wait_for(lambda: len(self.checkpoints()) >= offsets, seconds)
+
+    def checkpoints(self) -> dict[tuple[str, str, int], int]:
+        """Target offset of each checkpoint of this test's groups, by group, copy and partition."""
         session = ClusterSession(self.config().clusters["west"], client_id="test")
-        reader = OffsetMapReader(self.config().link(self.name), session)
-
-        def seen() -> bool:
-            return sum(one.group.startswith(f"{self.name}-") for one in reader.checkpoints()) >= offsets
-
-        wait_for(seen, seconds)
-        session.close()
+        try:
+            found = OffsetMapReader(self.config().link(self.name), session).checkpoints()
+        finally:
+            session.close()
+        name = f"{self.name}-"
+        return {
+            (one.group.removeprefix(name), one.topic, one.partition): one.downstream
+            for one in found
+            if one.group.startswith(name)
+        }
 
     def await_copies(self, seconds: float = 90) -> None:
         """Wait until a mirror has copied all that is committed on east."""
@@ -169,10 +176,10 @@ class Disaster:
 
     # -- groups ------------------------------------------------------------------------------------
 
-    def commit(self, side: str, group: str, offsets: Mapping[int, int]) -> None:
+    def commit(self, side: str, group: str, offsets: Mapping[int, int], *, topic: str = "") -> None:
         """Commit offsets of a group without members."""
-        properties, topic = (self.east, self.topic) if side == "east" else (self.west, self.copy)
-        wanted = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+        properties, usual = (self.east, self.topic) if side == "east" else (self.west, self.copy)
+        wanted = [TopicPartition(topic or usual, number, offset) for number, offset in offsets.items()]
         request = [ConsumerGroupTopicPartitions(f"{self.name}-{group}", wanted)]
         admin = AdminClient(properties)
 

@@ -48,8 +48,8 @@ class Side:
     def differs(self) -> bool:
         return False
 
-    def keep(self) -> tuple[list[tuple[str, str]], None]:
-        return [], None
+    def keep(self) -> tuple[list[tuple[str, str]], None, dict[str, bytes]]:
+        return [], None, {}
 
     def goals(self, **_: object) -> dict[Any, int]:
         return {}

@@ -299,6 +299,22 @@ def test_a_lane_mirrors_a_topic_that_left_the_link_no_more(lane: LaneThread, hos
     assert [item.source.topic for item in second.partitions] == ["good", "bad"]
 
 
+def test_a_lane_rests_while_a_topic_leaves_with_its_copy(lane: LaneThread, host: Host) -> None:
+    """EO-2: none begins until the link has forgotten it; a stop that the attempt reports is outdated."""
+    host.begun.get(timeout=_SECONDS)
+    assert not lane.release({"elsewhere"}, rest=True)
+    assert lane.release({"bad"}, rest=True)
+    host.endings.put({"ending": Ending.STOPPED, "stopped_topics": {"bad": StoppedTopic("it is gone")}})
+    assert lane.wait_at_rest(_SECONDS)
+    with pytest.raises(queue.Empty):
+        host.begun.get(timeout=0.2)
+
+    lane.add([assigned("bad", 1)])
+    lane.moved(None, ())
+    begun = host.begun.get(timeout=_SECONDS)
+    assert [item.source.topic for item in begun.partitions] == ["good", "bad"]
+
+
 def test_settings_that_no_lane_reads_begin_no_attempt(lane: LaneThread, host: Host) -> None:
     """Later attempts have them, with what a lane reads of its own link."""
     first = host.begun.get(timeout=_SECONDS)

@@ -72,6 +72,36 @@ def test_a_lane_that_is_cut_off_may_have_a_transaction_until_it_takes_its_leave(
     assert made.aborted is (last in {"connects", "is lost"})
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_lanes_rest_until_the_link_has_forgotten_a_topic(*, fails: bool) -> None:
+    """Those that had it; if that fails they go on without it, and it stays shown until the next try."""
+    made = lanes(silent=True)
+    story: list[Any] = []
+    made._progress = SimpleNamespace(release=story.append)  # type: ignore[assignment]
+    made._tools = SimpleNamespace(wake=lambda: story.append("wake"))  # type: ignore[assignment]
+
+    def lane(number: int, *, has: bool) -> Any:
+        def told(word: str) -> Any:
+            return lambda *_, **__: story.append(f"{word} {number}") or has
+
+        return SimpleNamespace(
+            lane=number, release=told("release"), wait_at_rest=told("rest"), moved=told("goes on")
+        )
+
+    made._lanes.update({0: lane(0, has=True), 1: lane(1, has=False)})
+
+    def forget() -> None:
+        story.append("forget")
+        if fails:
+            raise QuotaError("not now", seconds=1)
+
+    with pytest.raises(QuotaError) if fails else nullcontext():
+        made.leave({"t"}, forget)
+
+    done = ["release 0", "release 1", "rest 0", "forget", "goes on 0"]
+    assert story == [*done, *([] if fails else [{"t"}, "wake"])]
+
+
 def test_an_attempt_that_was_cancelled_gives_its_lane_no_slot() -> None:
     """Spark began it nevertheless, and it is told to leave; the lane waits on."""
     made = lanes(silent=True)

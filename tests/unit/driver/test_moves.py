@@ -262,7 +262,7 @@ THREE = SourcePartition("t", 3)
 @pytest.fixture
 def uneven(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A link whose lane 0 has two busy partitions and is behind; lanes 1 and 2 keep up."""
-    monkeypatch.setattr(moves_module, "_REST_SECONDS", 0.05)
+    monkeypatch.setattr(moves_module, "REST_SECONDS", 0.05)
     made = Link(balance=True)
     made.lanes[0].items.append(AssignedPartition(THREE, "s", "t", "t"))
     made.layout = Generation(

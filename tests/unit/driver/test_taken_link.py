@@ -67,6 +67,10 @@ class Rig:
         self.seen.append(self.shown())
         return self.publish(new)
 
+    def forget(self, topics: Any) -> None:
+        # as owner, and as discovery
+        self.seen.append(set(topics))
+
     # as the test
 
     def look(self, *, stopped: bool = False) -> set[str]:
@@ -117,3 +121,16 @@ def test_a_topic_that_the_owner_gives_to_no_lane_is_shown_as_skipped() -> None:
     rig.stops.write(rig._commit)
     (stop,) = decode_control(rig.log).stopped
     assert "is skipped" in stop.reason
+
+
+def test_a_topic_that_was_forgotten_is_new_when_it_comes_again() -> None:
+    """By the owner first: if that fails, nothing else forgets it."""
+    rig = Rig()
+    rig.ready = True
+    rig.look()
+    assert rig.taken.known == {ORDERS.source}
+    rig.seen.clear()
+    rig.taken.forget({"orders": b"key"})
+    assert (rig.seen, rig.taken.known) == ([{"orders"}, {"orders"}], set())
+    rig.look()
+    assert rig.taken.known == {ORDERS.source}

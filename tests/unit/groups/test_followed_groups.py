@@ -66,6 +66,16 @@ def test_what_is_committed_is_not_told_again() -> None:
     assert told(made, 1.0) == [("g", 6, None)]
 
 
+def test_what_left_the_link_has_no_checkpoint_when_it_comes_again() -> None:
+    """It is of the earlier copy, and an offset of the new topic may lie behind it."""
+    made = GroupBook()
+    made.observe("g", {ONE: Committed(5), TWO: Committed(7)}, 0.0)
+    made.answered([GroupOffset("g", ONE, 5, 50), GroupOffset("g", TWO, 7, 70)])
+    made.forget({ONE})
+    made.observe("g", {ONE: Committed(9), TWO: Committed(8)}, 1.0)
+    assert made.checkpoints("g") == {TWO: GroupOffset("g", TWO, 7, 70)}
+
+
 def test_the_last_checkpoint_holds_until_the_next_is_committed() -> None:
     """A group that commits all the time stands elsewhere whenever one is; it is moved by what is known of it."""
     made = book(g=5)

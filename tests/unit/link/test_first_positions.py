@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -16,6 +17,7 @@ from eomirror.link.start_checks import StartChecks, StartFacts
 from eomirror.plane.protocol import ProducerIdentity
 from eomirror.records.names import LinkNames
 from eomirror.types import SourcePartition
+from support.fakes.lane_fakes import position
 
 T0, T1 = SourcePartition("t", 0), SourcePartition("t", 1)
 
@@ -97,3 +99,88 @@ def test_a_new_topic_that_mm2_has_filled_is_left_out(
         [] if NEW in left else [("topic_left_out", "u")]
     )
     assert all("--resume-at u-0=OFFSET" in line["fix"] for line in said)
+
+
+class Copies:
+    """A target with these topics and their ids; another name is hidden."""
+
+    def __init__(self, topics: dict[str, str | None]) -> None:
+        self.topics = topics
+        self.asked = 0
+
+    def visible_topics(self, names: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        self.asked += 1
+        return {
+            name: None if topic_id is None else SimpleNamespace(topic_id=topic_id)
+            for name, topic_id in self.topics.items()
+            if name in names
+        }, {}
+
+
+NO_ID = "A" * 22
+BEFORE = {
+    each: position(each, 11, topic_id="old", target_topic="east.t", target_topic_id="copy")
+    for each in (T0, T1)
+}
+
+
+def begun_again(
+    topics: dict[str, str | None],
+    *,
+    topic_id: str = "new",
+    adopted: tuple[SourcePartition, ...] = (),
+    deletions: str = "delete",
+    aggregate: bool = False,
+    of_one: str = "old",
+    **changes: Any,
+) -> set[SourcePartition]:
+    """What of topic `t`, of which only partition 0 exists, begins again; ``changes`` are those of partition 1."""
+    link = Link(
+        name="one", source="east", target="west", topics=("t",), deletions=deletions, aggregate=aggregate
+    )
+    before = {**BEFORE, T1: replace(BEFORE[T1], topic_id=of_one, **changes)}
+    first = FirstPositions(
+        link, LinkNames("one"), source=None, target=Copies(topics), source_cluster_id="S", run="r",  # type: ignore[arg-type]
+        identity=ProducerIdentity(1, 0), now_ms=0, before=before,
+    )  # fmt: skip
+    return first.begun_again([AssignedPartition(T0, topic_id, "east.t", "fresh")], adopted)
+
+
+def test_a_topic_begins_again_after_its_copy_was_deleted() -> None:
+    """With its copy absent, or made anew by a process that died; all of its partitions, also those that are gone."""
+    assert begun_again({"east.t": None}) == {T0, T1}
+    assert begun_again({"east.t": "fresh"}) == {T0, T1}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param({"deletions": "report"}, id="report"),
+        pytest.param({"deletions": "ignore"}, id="ignore"),
+        pytest.param({"topic_id": "old"}, id="same topic"),
+        pytest.param({"topic_id": NO_ID}, id="source without ids"),
+        pytest.param({"topics": {"east.t": "copy"}}, id="copy is there"),
+        pytest.param({"topics": {"east.t": NO_ID}}, id="target without ids"),
+        pytest.param({"topics": {}}, id="copy is hidden"),
+        pytest.param({"adopted": (T0,)}, id="adopted"),
+        pytest.param({"source_cluster_id": "other"}, id="another cluster"),
+        pytest.param(
+            {"topic_id": "new", "target_topic_id": "", "topics": {"east.t": "x"}}, id="no id of the copy"
+        ),
+    ],
+)
+def test_a_topic_does_not_begin_again_without_proof(case: dict[str, Any]) -> None:
+    """It is decided as before: its lane stops it, or it is not created again."""
+    assert begun_again(**{"topics": {"east.t": None}, **case}) == set()
+
+
+def test_a_topic_of_several_sources_does_not_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copy is never deleted by the policy."""
+    assert begun_again({"east.t": None}, aggregate=True) == set()
+    monkeypatch.setattr(Link, "guard", True)
+    assert begun_again({"east.t": None}) == set()
+
+
+def test_a_topic_whose_positions_are_of_two_topics_does_not_begin_again() -> None:
+    """The user has adopted a part of it."""
+    assert begun_again({"east.t": None}, topic_id="new", of_one="new") == set()

@@ -16,6 +16,7 @@ from eomirror.link.ownership import (
     check_positions,
     is_complete,
     judge_claim,
+    left,
     moved,
     next_generation,
     refuse_handed_over,
@@ -393,3 +394,25 @@ def test_the_next_generation_spreads_what_was_moved() -> None:
 def test_partitions_go_to_the_lanes_with_the_fewest(to: tuple[int, ...], then: dict[Any, int]) -> None:
     """A lane that has no slot gives all it has, never to the lane that gives."""
     assert lent({ORDERS: 0, PAYMENTS: 0}, 0, to) == then
+
+
+def test_a_partition_that_left_the_link_is_known_no_more() -> None:
+    """Neither in a lane nor parked; the others keep their lanes, and one that comes again is like a new one."""
+    before = Generation(
+        generation=4, revision=2, run="r", highest_lane=3, timestamp=1, since=(3, 4),
+        assignment=Assignment(2, {ORDERS: 0, PAYMENTS: 1}, frozenset({LATER})),
+    )  # fmt: skip
+    after = left(before, {PAYMENTS, LATER}, now_ms=9)
+    assert after == replace(
+        before, revision=3, timestamp=9, assignment=Assignment(2, {ORDERS: 0}, frozenset())
+    )
+    again = next_generation(
+        ControlView(before),
+        run="s",
+        lanes=2,
+        partitions=[ORDERS, PAYMENTS],
+        now_ms=9,
+        without={PAYMENTS, LATER},
+    )
+    assert again.assignment.known == {ORDERS, PAYMENTS}
+    assert (again.generation, again.revision) == (5, 0)

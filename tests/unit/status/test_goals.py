@@ -30,6 +30,16 @@ def test_nothing_is_known_until_all_lanes_have_reported() -> None:
     assert Goals().look(0, {BIG: 0}, LANES, ()) is None
 
 
+def test_a_topic_that_left_the_link_is_not_waited_for() -> None:
+    """Its goal could never be reached."""
+    made = goals()
+    made.release({"gone", "big"})
+    assert made.offsets == {SMALL: 1_000}
+    way = made.look(0, {SMALL: 0}, {SMALL: 1}, ())
+    assert way is not None
+    assert way.left == 1_000
+
+
 def test_the_time_left_is_that_of_the_slowest_lane() -> None:
     """The sum of all rates says 8 s, but no other lane can copy the rest of the large partition."""
     made = goals()

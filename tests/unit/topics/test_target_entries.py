@@ -18,7 +18,7 @@ from eomirror.records.events import change_events
 from eomirror.records.kept_entries import OwnEntry, TargetComparison
 from eomirror.records.reports import Reports
 from eomirror.topics import target_entries
-from eomirror.topics.entries import EntryPlan, entry_id
+from eomirror.topics.entries import CopyEntry, EntryPlan, entry_id
 from eomirror.topics.target_entries import EntryReader, TargetEntries
 from support.fakes.clocks import PlayedClock
 
@@ -319,10 +319,15 @@ def test_nothing_is_deleted_while_the_source_is_lost(monkeypatch: pytest.MonkeyP
     assert site.own[entry_id(COPY)].gone_since == 0
 
 
-def position(topic: str = "orders", **given: str) -> Any:
+def position(topic: str = "orders", **given: Any) -> Any:
     """A position of a copy `east.TOPIC`."""
-    fields = {"target_topic": f"east.{topic}", "target_topic_id": "t1", "source_cluster_id": "id", **given}
-    return SimpleNamespace(topic=topic, **fields)
+    fields = {
+        "target_topic": f"east.{topic}",
+        "target_topic_id": "t1",
+        "source_cluster_id": "id",
+        "generation": 1,
+    }
+    return SimpleNamespace(topic=topic, **{**fields, **given})
 
 
 def leaving(monkeypatch: pytest.MonkeyPatch, **link: Any) -> Site:
@@ -339,10 +344,83 @@ def test_a_copy_is_deleted_at_the_second_look(monkeypatch: pytest.MonkeyPatch) -
     site = leaving(monkeypatch)
     site.round()
     assert site.story == ["record"]
+    site.round()
+    assert (site.story, site.reads) == (["record", "delete topic east.gone"], 2)
+    site.round()
+    assert site.story == ["record", "delete topic east.gone"]
+    assert site.admins[1].topics == {"east.orders": "t2"}
+    # until the link has forgotten it
+    assert list(site.own) == [entry_id(GONE)]
+
+
+GONE = CopyEntry("east.gone", "gone", "t1")
+
+
+def test_a_topic_leaves_with_its_copy_until_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a process that finds the copy deleted: the one before has died in between."""
+    site = leaving(monkeypatch, **NOW)
+    site.round()
+    assert site.entries.leaving == {}
+    site.round()
+    assert site.entries.leaving == {"gone": GONE}
+
+    later = leaving(monkeypatch, **NOW)
+    later.own, later.admins[1].topics = site.own, {"east.orders": "t2"}
+    stands = later.round()
+    assert (later.entries.leaving, later.story) == ({"gone": GONE}, [])
+    # there is nothing to delete
+    assert stands.diff.changes == ()
+    assert later.entries.compare(later.names, "id").diff.changes == ()
+
+    # as the owner does
+    del later.positions[0], later.own[entry_id(GONE)]
+    assert later.entries.forget(["gone", "orders"]) == [GONE]
+    reads = later.reads
+    for _ in range(2):
+        later.round()
+    assert (later.entries.leaving, later.own, later.story, later.reads) == ({}, {}, [], reads)
+
+
+def test_a_topic_whose_copy_another_hand_has_deleted_leaves_after_the_delay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not earlier: it may come back, and then its records are missing."""
+    site = leaving(monkeypatch, deletion_delay="1h")
+    del site.admins[1].topics["east.gone"]
     for _ in range(3):
         site.round()
-    assert (site.story, site.reads) == (["record", "delete topic east.gone", "forget"], 2)
-    assert (site.admins[1].topics, site.own) == ({"east.orders": "t2"}, {})
+    assert (site.entries.leaving, site.story) == ({}, ["record"])
+    site.clock.now += 3600.0
+    site.round()
+    assert (site.entries.leaving, site.story) == ({"gone": GONE}, ["record"])
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["report", "ignore", "of several", "of another cluster", "hidden", "without id", "source lost", "back"],
+)
+def test_a_topic_does_not_leave_without_proof(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """The policy, the source, and a copy that is known to be deleted."""
+    site = leaving(monkeypatch, **({"deletions": case} if case in {"report", "ignore"} else {}))
+    del site.admins[1].topics["east.gone"]
+    if case == "of several":
+        monkeypatch.setattr("eomirror.config.model.Link.guard", True)
+    elif case == "of another cluster":
+        site.positions[2] = position("gone", source_cluster_id="old")
+    elif case == "hidden":
+        monkeypatch.setattr(site.admins[1], "visible_topics", lambda names: ({}, dict.fromkeys(names)))
+    elif case == "without id":
+        # what has the name may be the copy
+        site.admins[1].topics["east.gone"] = ""
+        site.positions[0] = position("gone", target_topic_id="")
+    elif case == "source lost":
+        site.names = []
+    elif case == "back":
+        site.admins[0].topics["gone"] = "s2"
+        site.names = ["gone", "orders"]
+    for _ in range(3):
+        site.round()
+    assert (site.entries.leaving, site.story) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -369,7 +447,8 @@ def test_a_copy_that_may_be_of_another_hand_stays(monkeypatch: pytest.MonkeyPatc
         site.round()
     assert "east.gone" in site.admins[1].topics
     assert not any("delete" in each for each in site.story)
-    assert site.own == {}
+    # the topic leaves, whose copy is deleted; what has the name now stays
+    assert site.own.keys() == ({entry_id(GONE)} if case == "recreated" else set())
 
 
 def test_entries_of_a_link_that_may_not_be_read_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
