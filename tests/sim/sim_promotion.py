@@ -35,6 +35,7 @@ from eomirror.kafka.session import LinkSessions
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link import owned_control
 from eomirror.link import owner as owner_module
+from eomirror.link.first_positions import FirstPositions
 from eomirror.link.owner import LinkOwner
 from eomirror.records.control import ControlView, decode_control
 from eomirror.records.position import Position, decode_key, decode_position
@@ -916,6 +917,13 @@ class _Firsts:
 
     def __init__(self, *_: object, **kept: Any) -> None:
         self._run, self._names = kept["run"], _[1]
+
+    both = FirstPositions.both
+
+    @staticmethod
+    def begun_again(*_: object) -> set[Any]:
+        """None: no topic of the model is deleted."""
+        return set()
 
     def records(
         self, generation: Any, partitions: Sequence[Any], known: Any, *, adopt: Any, start: str
