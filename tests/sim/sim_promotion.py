@@ -918,7 +918,7 @@ class _Firsts:
     def __init__(self, *_: object, **kept: Any) -> None:
         self._run, self._names = kept["run"], _[1]
 
-    both = FirstPositions.both
+    published_and_adopted = FirstPositions.published_and_adopted
 
     @staticmethod
     def begun_again(*_: object) -> set[Any]:

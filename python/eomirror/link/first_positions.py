@@ -179,7 +179,7 @@ class FirstPositions:
                 records += self._left(item)
         return records
 
-    def both(
+    def published_and_adopted(
         self,
         generation: Generation,
         partitions: Sequence[AssignedPartition],

@@ -375,7 +375,7 @@ class LinkOwner:
             backlog=backlog(self._source_admin, partitions, resume_at) if self._given.by_backlog else None,
             weights=estimated_bytes(positions.values()) if self._link.balance == "bytes" else None,
         )
-        first, overruled = self._firsts(positions).both(
+        first, overruled = self._firsts(positions).published_and_adopted(
             generation, partitions, known, adopt=self._adopt, grown=grown, again=again, first_run=first_run
         )
         self._refuse_stopped()
