@@ -285,9 +285,9 @@ def run_recipe(
     """
     Run one recipe until it ends or the monotonic clock says ``until``.
 
-    librdkafka has assertions that fail now and then in clients that live for moments, as those of tests do, and take
-    the whole process with them (librdkafka issues 3608, 4605).  So a recipe that SIGABRT ended before any test runner
-    had closed is run once more, and the report names it.
+    A process of tests can be aborted although no test has failed: librdkafka is known for assertions that fail in
+    clients that live for moments (its issues 3608, 4605).  A recipe that SIGABRT ended before any test runner had
+    closed is run once more, whatever aborted it, and the report shows its last lines.
 
     Args:
         recipe: Of the justfile.
