@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.faults, pytest.mark.integration]
 # interop/test_offset_map_tidying.py, for what was left open test_left_open.py, for topics that leave with their copies
 # integration/test_gone_topics.py, and for moves test_engine_faults.py and test_balanced_lanes.py
 NOT_PASSED_BY_A_PLAIN_RUN = {
+    "owner.parked",
     "owner.revision_published",
     "owner.move_published",
     "owner.move_claimed",
     "owner.move_fenced",
-    "owner.left_fenced",
     "lane.adopted",
     "lane.map_compacted",
     "lane.hanging_resolved",

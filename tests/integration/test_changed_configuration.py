@@ -20,7 +20,7 @@ from support.traffic.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from eomirror.localkafka.cluster import LocalCluster
@@ -31,9 +31,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(30
 class Changed:
     """A mirror whose file is edited; `one` and `two` are its links."""
 
-    def __init__(self, east: LocalCluster, west: LocalCluster, name: str, folder: Path) -> None:
+    def __init__(
+        self, east: LocalCluster, west: LocalCluster, name: str, folder: Path, copies: Mapping[str, str]
+    ) -> None:
         self.east, self.west = dict(east.client_properties), dict(west.client_properties)
         self.name = name
+        self.copies = copies
         self.links = {"one": self.link("one", ["a", "b"]), "two": self.link("two", ["z"])}
         self.mirror = CommandMirror(self.settings(), folder / "mirror", "--listen", "127.0.0.1:0")
         self.path = folder / "mirror" / "mirror.yaml"
@@ -43,7 +46,8 @@ class Changed:
         """Settings of a link of some topics."""
         return {
             "name": f"{self.name}-{link}", "source": "east", "target": "west",
-            "topics": [self.topic(word) for word in words], "plane": plane_under_test(), "heartbeats": "off", **given,
+            "topics": [self.topic(word) for word in words], "plane": plane_under_test(), "heartbeats": "off",
+            **self.copies, **given,
         }  # fmt: skip
 
     def settings(self) -> dict[str, Any]:
@@ -68,10 +72,20 @@ class Changed:
     def same(self, *words: str) -> bool:
         """True if the copies are whole."""
         return all(
-            read_committed(self.west, f"east.{self.topic(word)}")
-            == read_committed(self.east, self.topic(word))
+            self._placed(read_committed(self.west, self.copy(word)))
+            == self._placed(read_committed(self.east, self.topic(word)))
             for word in words
         )
+
+    def copy(self, word: str) -> str:
+        """Name of the copy of a topic."""
+        return self.topic(word) if self.copies.get("naming") == "identity" else f"east.{self.topic(word)}"
+
+    def _placed(self, records: dict[int, list[Any]]) -> Any:
+        """The records as they are compared: those that are placed by key have other partitions, and a header."""
+        if "partitions" not in self.copies:
+            return records
+        return sorted(repr(record[:2]) for found in records.values() for record in found)
 
     def page(self, link: str) -> dict[str, Any]:
         """The link as the mirror shows it."""
@@ -82,7 +96,11 @@ class Changed:
 
     def status(self, *arguments: str, path: Path | None = None) -> str:
         """What `eomirror status` says."""
-        command = [sys.executable, "-m", "eomirror", "status", str(path or self.path), *arguments]
+        return self.said("status", *arguments, path=path)
+
+    def said(self, command_: str, *arguments: str, path: Path | None = None) -> str:
+        """What a command says."""
+        command = [sys.executable, "-m", "eomirror", command_, str(path or self.path), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
 
     def attempts(self, link: str) -> dict[int, tuple[str, int, int]]:
@@ -94,9 +112,17 @@ class Changed:
 
 
 @pytest.fixture
-def changed(east: LocalCluster, west: LocalCluster, topic_name: str, tmp_path: Path) -> Any:
+def copies() -> dict[str, str]:
+    """Settings of both links."""
+    return {}
+
+
+@pytest.fixture
+def changed(
+    east: LocalCluster, west: LocalCluster, topic_name: str, tmp_path: Path, copies: dict[str, str]
+) -> Any:
     """A running mirror of two links."""
-    made = Changed(east, west, topic_name, tmp_path)
+    made = Changed(east, west, topic_name, tmp_path, copies)
     for word in ("a", "b", "c", "d", "z"):
         create_topic(made.east, made.topic(word), 2)
         made.write(word)
@@ -188,6 +214,65 @@ def test_a_bad_file_is_refused_by_name_and_the_one_of_before_stays_in_force(chan
     assert changed.attempts("one") == before
 
 
+@pytest.mark.parametrize(
+    "copies",
+    [
+        {},
+        pytest.param({"naming": "identity"}, marks=pytest.mark.slow),
+        pytest.param({"partitions": "keyed", "origin_header": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_a_topic_moves_from_link_to_link_and_back_and_each_record_comes_once(
+    changed: Changed,
+    copies: dict[str, Any],  # noqa: ARG001  it is given to the fixture
+) -> None:
+    """EO-1, EO-2: the next link goes on where the one before has left off, with one change of the file for each."""
+
+    def edit(here: str, there: str) -> None:
+        own = {"one": ["b"], "two": ["z"]}
+        changed.edit(**{here: changed.link(here, own[here]), there: changed.link(there, ["a", *own[there]])})
+
+    before = changed.attempts("one")
+    for here, there in (("one", "two"), ("two", "one")):
+        left, taken = changed.mirror.said("topics_left_the_link"), changed.mirror.said("topics_carried_on")
+        edit(here, there)
+        wait_for(lambda left=left: changed.mirror.said("topics_left_the_link") > left, 30)
+        changed.write("a", "b", "z")
+        wait_for(lambda taken=taken: changed.mirror.said("topics_carried_on") > taken, 30)
+        wait_for(lambda: changed.same("a", "b", "z"), 30)
+    assert changed.attempts("one") == before
+    assert not changed.mirror.said("lane_retries")
+
+    # the link that has it ends, and comes again with its old position
+    changed.edit(one=None, two=changed.link("two", ["a", "z"]))
+    changed.write("a", "z")
+    wait_for(lambda: changed.same("a", "z"), 60)
+    changed.edit(one=changed.link("one", ["a", "b"]), two=changed.link("two", ["z"]))
+    changed.write("a", "b", "z")
+    wait_for(lambda: changed.same("a", "b", "z"), 60)
+    verified = json.loads(changed.said("verify", "-o", "json"))["links"]
+    assert {part["verdict"] for link in verified for part in link["partitions"]} == {"equal"}, verified
+
+    # while the mirror is down: the next run takes both links, and fences the lanes of both
+    changed.mirror.stop(aborted=True)
+    edit("one", "two")
+    changed.write("a", "b", "z")
+    changed.mirror.start()
+    wait_for(lambda: changed.same("a", "b", "z"), 60)
+
+    # the link that has it is in no file any more, so that nothing proves that it has ended
+    changed.mirror.stop(aborted=True)
+    changed.edit(one=changed.link("one", ["a", "b"]), two=None)
+    changed.write("a", "b")
+    changed.mirror.start()
+    wait_for(lambda: changed.same("b"), 60)
+    words = f"link {changed.name}-two has mirrored {changed.topic('a')}-0 in the meantime"
+    wait_for(lambda: words in changed.status("-o", "table"), 30)
+    assert f"--resume-at {changed.topic('a')}-1=" in changed.status("-o", "table")
+    assert not changed.same("a")
+
+
 class Arrivals(WorkerThread):
     """Writes to a topic all the time, and reads its copy; the time between two arrivals tells a pause."""
 
@@ -198,7 +283,7 @@ class Arrivals(WorkerThread):
         self._consumer = Consumer(
             {**changed.west, "group.id": "arrivals", "isolation.level": "read_committed"}
         )
-        self._consumer.assign([TopicPartition(f"east.{self._topic}", 0, OFFSET_END)])
+        self._consumer.assign([TopicPartition(changed.copy(word), 0, OFFSET_END)])
         self.gaps: list[float] = []
 
     def work(self) -> None:

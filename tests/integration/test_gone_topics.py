@@ -432,7 +432,7 @@ def test_a_mirror_that_dies_before_it_has_forgotten_a_topic(scenes: Any) -> None
     # the first look remembers that it is gone
     scene.catch_up()
     assert scene.target("came") in scene.topics("west")
-    code, said = scene.run(crash="owner.left_fenced")
+    code, said = scene.run(crash="owner.parked")
     assert code == -9, said
     wait_for(lambda: scene.target("came") not in scene.topics("west"), 20)
     assert scene.shown()[0] == {scene.topic, scene.source("came")}

@@ -1037,7 +1037,7 @@ class _Checks(StartChecks):
 
     def __init__(self, link: Link, source: Any, target: Any, **_: object) -> None:
         self._link, self._source, self._target = link, source, target
-        self.into_filled = False
+        self.into_filled, self.refused, self._twins = False, {}, {}
 
     def copies_of_a_promoted_link(self, asked: StartFacts) -> Iterator[tuple[str, MirrorError]]:
         if asked.first_run and self._link.name == BACK.name and not asked.known:
@@ -1051,7 +1051,7 @@ class _Checks(StartChecks):
     def round_trips(self, _: StartFacts) -> Iterator[tuple[str, MirrorError]]:
         yield from ()
 
-    running_twins = copies_come_back = filled_by_mm2 = filled_copies = round_trips
+    running_twins = copies_come_back = carried_on = filled_by_mm2 = filled_copies = round_trips
 
 
 class _Discovery:

@@ -884,7 +884,8 @@ class _Groups:
 class _Nothing:
     """Looks at other links, of which there are none; and the renewal of a claim, which the model leaves out."""
 
-    def __init__(self, *_: object, **__: object) -> None: ...
+    def __init__(self, *_: object, **__: object) -> None:
+        self.refused: dict[str, Any] = {}
 
     def look(self, *_: object, **__: object) -> None: ...
 

@@ -65,6 +65,7 @@ class FakeLink:
     acquire_seconds: float = 0.0
     contact: SourceContact = field(default_factory=SourceContact)
     listing: None = None
+    refused: dict[str, Any] = field(default_factory=dict)
     generation: Generation | None = None
     _lanes: int = 0
 
@@ -117,7 +118,7 @@ class FakeLink:
         return FakeLayout(7, self._spread(partitions))
 
     def extend(
-        self, partitions: Sequence[AssignedPartition], _needs: Mapping[SourcePartition, float]
+        self, partitions: Sequence[AssignedPartition], _needs: Mapping[SourcePartition, float], **_: Any
     ) -> dict[int, tuple[AssignedPartition, ...]]:
         """As `LinkOwner.extend`."""
         self.calls.append("extend")
@@ -158,9 +159,10 @@ class FakeLink:
         """As `LinkOwner.renew`."""
         self.calls.append("renew")
 
-    def release(self, _: Any = ()) -> None:
+    def release(self, _: Any = ()) -> bool:
         """As `LinkOwner.release`."""
         self.calls.append("release")
+        return True
 
     def close(self) -> None:
         """As both."""

@@ -22,7 +22,7 @@ from eomirror.lane.spec import AssignedPartition, Ending, LaneReport, LaneSpec, 
 from eomirror.spark.frames import encode_added, encode_released
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.config import Link
     from eomirror.driver.channel import AttemptId
@@ -63,8 +63,7 @@ class LaneThread:
         self._retaken: set[str] = set()
         self._running: LaneSpec | None = None
         self._stopping = False
-        # why no attempt begins: "giving" between `take` (or `release`) and `moved`, "lent" while others have its
-        # partitions
+        # why no attempt begins: "giving" between `take` and `moved`, "lent" while others have its partitions
         self._away = ""
         self._held: Callable[[str], bool] = holds_nothing
         self._thread: threading.Thread | None = None
@@ -78,6 +77,9 @@ class LaneThread:
         """Adds partitions; the owner has published them in control (EO-2)."""
         with self._changed:
             self._partitions.extend(partitions)
+            # the owner has published a generation of the lane for those that had left the link
+            newest = max((item.generation for item in partitions), default=0)
+            self._template = replace(self._template, generation=max(self._template.generation, newest))
             wanted = [item for item in partitions if not self._left_out(item)]
             # an attempt that is to end may still have them; the next one has them in its spec
             running = self._running is not None and not self._outdated
@@ -85,32 +87,11 @@ class LaneThread:
         if running:
             self._host.send(self.lane, encode_added(wanted))
 
-    def release(self, topics: Collection[str], *, rest: bool = False) -> bool:
-        """
-        Mirrors topics no more; an attempt that has one of them ends between two transactions.
-
-        Args:
-            topics: The topics.
-            rest: True if no attempt begins before `moved`.
-
-        Returns:
-            True if the lane had one of them.
-        """
+    def release(self, topics: Collection[str]) -> None:
+        """Forgets stops of topics whose partitions were taken because they leave the link."""
         with self._changed:
             # also without a partition of them: one may be added, or moved, here
             self._stopped_topics -= set(topics)
-            kept = [item for item in self._partitions if item.source.topic not in topics]
-            if len(kept) == len(self._partitions):
-                return False
-            self._partitions = kept
-            self._away = "giving" if rest else self._away
-            # the attempt that ends reports its stops once more
-            self._retaken |= set(topics)
-            self._outdated = self._outdated or self._running is not None
-            self._changed.notify_all()
-        # Also without a running attempt: an earlier one may mirror on.
-        self._host.send_to_all(self.lane, [_RECONFIGURE])
-        return True
 
     def reconfigure(self, given: Link) -> None:
         """Gives settings that no lane reads to the specs of later attempts."""
@@ -159,7 +140,9 @@ class LaneThread:
         """
         with self._changed:
             if generation is not None:
-                self._template = replace(self._template, generation=generation)
+                # one that came back meanwhile may have brought a newer one
+                newest = max(self._template.generation, generation)
+                self._template = replace(self._template, generation=newest)
             self._away = "lent" if lent else ""
             self._changed.notify_all()
         if got:
@@ -226,7 +209,7 @@ class LaneThread:
             if spec is None or (spec.epoch, spec.attempt) != attempt[2:]:
                 # the attempt has ended: its report names the topics that it stopped
                 return set()
-            return set(topics) - self._retaken
+            return self._not_outdated(topics)
 
     def stop(self) -> None:
         """Requests that the lane finishes its transaction and ends; returns at once."""
@@ -281,9 +264,8 @@ class LaneThread:
             with self._changed:
                 self._running = None
                 self._changed.notify_all()
-                # a stop of a topic that is to be retried is outdated
-                stops = report.stopped_topics.items()
-                stopped_topics = {topic: stop for topic, stop in stops if topic not in self._retaken}
+                stops = report.stopped_topics
+                stopped_topics = {topic: stops[topic] for topic in self._not_outdated(stops)}
                 report = replace(report, stopped_topics=stopped_topics)
                 stopped = stopped_topics.keys() - self._stopped_topics
                 self._stopped_topics |= stopped
@@ -359,6 +341,10 @@ class LaneThread:
 
     def _left_out(self, item: AssignedPartition) -> bool:
         return item.source.topic in self._stopped_topics or self._held(item.source.topic)
+
+    def _not_outdated(self, topics: Iterable[str]) -> set[str]:
+        """Returns the topics without those that are to be retried, or have left the lane."""
+        return {item.source.topic for item in self._partitions}.intersection(topics) - self._retaken
 
     def _check_owner(self) -> NextAction:
         try:

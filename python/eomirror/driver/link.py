@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from eomirror.config import Link
     from eomirror.driver.channel import AttemptId
-    from eomirror.driver.link_tools import Engine, LinkTools
+    from eomirror.driver.link_tools import Copies, Engine, LinkTools
     from eomirror.groups.follower import GroupFollower
     from eomirror.kafka.session import LinkSessions
     from eomirror.lane.spec import GroupOffset, LaneSpec
@@ -162,6 +162,10 @@ class LinkThread:
         self._taken.given = given
         self._background.wake()
 
+    def give_up(self, copies: Copies) -> None:
+        """Releases all copies of the link, which is over; another link goes on with them if no lane can write them."""
+        copies.release(self._spec.link, proved=self._taken.released and not self.lanes.aborted)
+
     @property
     def configuration(self) -> ConfigurationRecords:
         """Records of changes of the configuration."""
@@ -250,7 +254,7 @@ class LinkThread:
             return
         discovery, known, stops = self._taken.discovery, self._taken.known, self._records.stops
         stops.inherit(layout.stopped, known)
-        stops.stopped(without_lane(known, layout.lanes), None)
+        stops.stopped(without_lane(known, layout.lanes, self._taken.refused), None)
         stops.left_out(discovery.left_out())
         if self._tools.wants_goals and layout.pause is not None:
             # it would never catch up
@@ -270,7 +274,7 @@ class LinkThread:
         except CancelledError:
             return  # stopped before Spark was up
         spec = self._lane_spec(layout, retry)
-        self._await_workers(engine)
+        _await_workers(engine, self._over, Deadline(_WARM_UP_SECONDS, self._tools.clock))
         self.lanes.start(spec, layout, engine)
         background = self._background
         if self._tools.wants_goals:
@@ -316,19 +320,6 @@ class LinkThread:
             target_cluster_id=layout.target_cluster_id,
         )
 
-    def _await_workers(self, engine: Engine) -> None:
-        # a lane that starts earlier gets another worker, and then twice as many workers import modules concurrently
-        deadline = Deadline(_WARM_UP_SECONDS, self._tools.clock)
-        while (
-            # executors of a cluster come one after another: the first would warm up for all, and lanes wait for it
-            not engine.elastic
-            and engine.warm_up is not None
-            and engine.warm_up.is_alive()
-            and not self._over.is_set()
-            and not deadline.passed
-        ):
-            engine.warm_up.join(0.05)
-
     def _end(self) -> None:
         self.request_stop()
         self.progress.enter("stopping")
@@ -336,7 +327,7 @@ class LinkThread:
         self._claim_renewal.end()
         self._background.join(Deadline(_LAST_SECONDS, self._tools.clock))
         if self._taken.owner is not None:
-            self._records.write(self._taken.owner.release)
+            self._records.write(self._taken.release)
         self._taken.close()
         self.progress.enter("done")
 
@@ -345,6 +336,7 @@ class LinkThread:
     def _discovery_loop(self) -> None:
         freed = Deadline(_FREED_SECONDS, self._tools.clock)
         while self._background.rested(REFRESH_SECONDS / 2):
+            self._background.guard("partitions_not_moved", self._look_at_lanes)
             if self._taken.given is not None:
                 self._background.guard("configuration_not_taken", self._take_settings)
             else:
@@ -361,7 +353,7 @@ class LinkThread:
     def _take_settings(self) -> None:
         with self.lanes.moves.whole:
             if self.lanes.moves.pending:
-                # what leaves the link, or comes back, must have a lane: a later round takes them
+                # what leaves the link must have a lane: a later round takes them
                 return
             try:
                 link, gone = self._taken.reconfigure()
@@ -370,8 +362,10 @@ class LinkThread:
                 raise
             self.configuration.refuse("", retried=True)
             self._spec = replace(self._spec, link=with_live(self._spec.link, link))
-            self.lanes.reconfigure(link, gone)
-            _left(self._records, self.name, gone)
+            self.lanes.reconfigure(link)
+            self._taken.parked(gone - self.lanes.moves.park(gone), proved=False)
+            _left(self.lanes, self._records, self.name, gone)
+        self._look_at_lanes()
         self._refresh_topics()
 
     def _look_for_topics(self) -> None:
@@ -383,7 +377,7 @@ class LinkThread:
                 differs.append(self._taken.discovery.differs())
 
         self._background.guard("topics_not_listed", look)
-        if any(differs):
+        if any(differs) or self._taken.waiting:
             self._background.guard("refresh_failed", self._refresh_topics)
 
     def _refresh_topics(self) -> None:
@@ -395,19 +389,23 @@ class LinkThread:
         if not topics:
             return
         with self.lanes.moves.whole:
-            if self.lanes.moves.pending:
-                # as of `_take_settings`
-                return
-            sources = [source for source in self.progress.assigned() if source.topic in topics]
-            self.lanes.leave(topics, lambda: self._taken.forget(topics))
-            self.group_thread.left(sources)
-            _left(self._records, self.name, topics)
+            if not self.lanes.moves.pending:
+                self.lanes.moves.park(topics)
+        self._look_at_lanes()
+        sources = [source for source in self.progress.assigned() if source.topic in topics]
+        if not self.lanes.moves.parked(topics):
+            # a later round forgets them
+            return
+        self._taken.forget(topics)
+        _left(self.lanes, self._records, self.name, topics)
+        self.group_thread.left(sources)
 
-    def _look_at_lanes(self, *, elastic: bool) -> None:
+    def _look_at_lanes(self, *, elastic: bool | None = None) -> None:
         if (moved := self.lanes.moves.look(self._taken.move, elastic=elastic)) is not None:
-            self.generation, sources = moved
+            self.generation, lanes = moved
+            self._taken.parked({source.topic for source, lane in lanes.items() if lane is None})
             # their lanes know no offsets of groups in them
-            self.group_thread.lane_restarted(sources)
+            self.group_thread.lane_restarted(lanes.keys())
 
     def _control_loop(self) -> None:
         while not self._over.wait(CONTROL_SECONDS):
@@ -419,11 +417,25 @@ class LinkThread:
         self.lanes.hold(watch.pause)
 
 
-def _left(records: LinkRecords, link: str, topics: Collection[str]) -> None:
+def _left(lanes: LinkLanes, records: LinkRecords, link: str, topics: Collection[str]) -> None:
     """Records that a link mirrors topics no more."""
+    lanes.release(topics)
     records.stops.tried_again(topics, ())
     if topics:
         log.info("topics_left_the_link", link=link, topics=sorted(topics))
+
+
+def _await_workers(engine: Engine, over: threading.Event, deadline: Deadline) -> None:
+    # a lane that starts earlier gets another worker, and then twice as many workers import modules concurrently
+    while (
+        # executors of a cluster come one after another: the first would warm up for all, and lanes wait for it
+        not engine.elastic
+        and engine.warm_up is not None
+        and engine.warm_up.is_alive()
+        and not over.is_set()
+        and not deadline.passed
+    ):
+        engine.warm_up.join(0.05)
 
 
 def _lanes_of(spec: LaneSpec, tools: LinkTools, *given: Any, **named: Any) -> LinkLanes:

@@ -9,7 +9,7 @@ import structlog
 
 from eomirror.clock import Deadline
 from eomirror.driver.lane import LaneThread, holds_nothing
-from eomirror.driver.moves import REST_SECONDS, PartitionMoves
+from eomirror.driver.moves import PartitionMoves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -84,7 +84,8 @@ class LinkLanes:
     def start(self, spec: LaneSpec, layout: Layout, engine: Engine) -> None:
         """Starts all lanes of a layout."""
         self._engine = engine
-        self.moves.start(engine.jobs, balance=spec.link.balance == "bytes")
+        link = spec.link
+        self.moves.start(engine.jobs, balance=link.balance == "bytes", claiming=link.query is None)
         for lane in range(spec.link.producers):
             template = replace(spec, lane=lane, partitions=layout.lanes.get(lane, ()))
             self._lanes[lane] = LaneThread(template, host=self, clock=self._tools.clock)
@@ -120,35 +121,15 @@ class LinkLanes:
             self._progress.assign(lane, items)
             self._lanes[lane].add(items)
 
-    def reconfigure(self, link: Link, gone: Collection[str]) -> None:
-        """
-        Takes changed settings that no lane reads.
-
-        Args:
-            link: The link with its new settings.
-            gone: Topics that it mirrors no more: only lanes that have one of them start an attempt.
-        """
+    def reconfigure(self, link: Link) -> None:
+        """Takes changed settings that no lane reads."""
         for thread in list(self._lanes.values()):
             thread.reconfigure(link)
-            thread.release(gone)
-        self._progress.release(gone)
 
-    def leave(self, topics: Collection[str], forget: Callable[[], None]) -> None:
-        """
-        Mirrors topics no more, which the link forgets meanwhile; holds `PartitionMoves.whole`.
-
-        Args:
-            topics: The topics: lanes that have one of them begin no attempt until they are forgotten.
-            forget: Fences the lanes that the layout has for them; if it raises, the link still knows them.
-        """
-        concerned = [thread for thread in list(self._lanes.values()) if thread.release(topics, rest=True)]
-        try:
-            for thread in concerned:
-                thread.wait_at_rest(REST_SECONDS)
-            forget()
-        finally:
-            for thread in concerned:
-                thread.moved(None, (), lent=thread.lane in self.moves.slots.lent)
+    def release(self, topics: Collection[str]) -> None:
+        """Mirrors topics no more, which are parked."""
+        for thread in list(self._lanes.values()):
+            thread.release(topics)
         self._progress.release(topics)
         self._tools.wake()
 

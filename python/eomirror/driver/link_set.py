@@ -43,6 +43,7 @@ class LinkSet:
         self._given = list(given)
         self._make = make
         self._copies = copies
+        copies.configure(self.given)
         self._threads: dict[str, LinkThread] = {}
         # links that were asked to end for a change
         self._leaving: set[str] = set()
@@ -100,6 +101,7 @@ class LinkSet:
             changes: What differs.
         """
         self._given = list(given)
+        self._copies.configure(self.given)
         by_name = {link.name: link for link in self.given}
         again = dict(changes.again)
         for name, settings in changes.live.items():
@@ -131,8 +133,7 @@ class LinkSet:
             self._due.get()()
         for name in [name for name in self._leaving if self._threads[name].over]:
             self._leaving.discard(name)
-            self._copies.release(name)
-            del self._threads[name]
+            self._threads.pop(name).give_up(self._copies)
         # its last records may be those that a link begun now has to know, or that it writes too
         writing = any(self._threads[name].lanes for name in self._leaving)
         for link, source, target in self._given:

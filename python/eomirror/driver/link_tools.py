@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eomirror.errors import MirrorError, TopicError
 from eomirror.lane.spec import StoppedTopic
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.session import LinkSessions
     from eomirror.lane.spec import AssignedPartition, LaneReport, LaneSpec
     from eomirror.link.assignment import Layout
+    from eomirror.link.start_checks import Refused
     from eomirror.spark.jobs import LaneJobs
     from eomirror.spark.local_lanes import MovingJobs
     from eomirror.types import SourcePartition
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     AllMissing = Callable[[AuthorizationError, Link, LinkSessions], MirrorError]
 
 __all__ = [
+    "Claimed",
     "Copies",
     "Engine",
     "LinkTools",
@@ -54,6 +56,21 @@ class Engine:
     elastic: bool = False
 
 
+class Claimed(NamedTuple):
+    """
+    Claims of a link on pairs of source and target topic.
+
+    Attributes:
+        others: Topics that another link mirrors, with its name.
+        leaving: Of these, those that the other link is to mirror no more.
+        given_up: Topics that another link had until now, with its state name.
+    """
+
+    others: dict[str, str]
+    leaving: set[str]
+    given_up: dict[str, str]
+
+
 class Copies:
     """
     Tracks the link that mirrors each pair of source and target topic.  Thread-safe.
@@ -66,26 +83,74 @@ class Copies:
         self._lock = threading.Lock()
         # with the name of the source topic
         self._links: dict[tuple[str, str], tuple[str, str]] = {}
+        # the link that has given up a pair, of which no lane writes any more
+        self._given_up: dict[tuple[str, str], Link] = {}
+        self._given: dict[str, Link] | None = None
+        # by state name, links of which no lane writes but those that this run has begun, or none
+        self._owned: dict[str, Link] = {}
 
-    def take(self, link: str, partitions: Iterable[AssignedPartition]) -> dict[str, str]:
-        """Claims pairs for a link; returns the topics that another link mirrors, with that link's name."""
-        taken: dict[str, str] = {}
+    def configure(self, links: Iterable[Link]) -> None:
+        """Takes the links of the newest configuration: one that mirrors a topic no more is about to release it."""
+        with self._lock:
+            self._given = {link.name: link for link in links}
+
+    def take(self, link: str, partitions: Iterable[AssignedPartition]) -> Claimed:
+        """Claims pairs for a link, those that no other has."""
+        found = Claimed({}, set(), {})
         with self._lock:
             for item in partitions:
-                taking = link, item.source.topic
-                owner, _ = self._links.setdefault((item.topic_id, item.target_topic_id), taking)
+                pair, topic = (item.topic_id, item.target_topic_id), item.source.topic
+                owner, had = self._links.setdefault(pair, (link, topic))
                 if owner != link:
-                    taken[item.source.topic] = owner
-        return taken
+                    found.others[topic] = owner
+                    given = None if self._given is None else self._given.get(owner)
+                    if self._given is not None and (given is None or not given.mirrors(had)):
+                        found.leaving.add(topic)
+                elif (giver := self._given_up.get(pair)) is not None and giver.name != link:
+                    found.given_up[topic] = giver.state_name
+        return found
 
-    def release(self, link: str, topics: Collection[str] | None = None) -> None:
-        """Releases the pairs of these topics that a link has claimed; None for all."""
+    def own(self, link: Link) -> None:
+        """Records that the run has taken a link, and fenced all lanes that it ever had."""
         with self._lock:
-            self._links = {
-                pair: (owner, topic)
+            self._owned[link.state_name] = link
+
+    def given_up(self, state_name: str, topic: str) -> bool:
+        """Returns True if the run has taken a link that does not mirror a topic any more."""
+        with self._lock:
+            link = self._owned.get(state_name)
+            given = None if link is None or self._given is None else self._given.get(link.name)
+            # one that is to mirror it no more has given up the copies, or claims them still
+            return link is not None and (given is None or not given.mirrors(topic))
+
+    def release(self, link: Link, topics: Collection[str] | None = None, *, proved: bool = False) -> None:
+        """
+        Releases the pairs that a link has claimed.
+
+        Args:
+            link: The link.
+            topics: Their topics; None for all.
+            proved: True if none of its lanes can write them any more: another link may go on at its positions.
+        """
+        with self._lock:
+            left = {
+                pair
                 for pair, (owner, topic) in self._links.items()
-                if owner != link or (topics is not None and topic not in topics)
+                if owner == link.name and (topics is None or topic in topics)
             }
+            self._links = {pair: one for pair, one in self._links.items() if pair not in left}
+            if proved:
+                self._given_up |= dict.fromkeys(left, link)
+            elif topics is None:
+                self._owned.pop(link.state_name, None)
+
+    def carried_on(self, link: str, topics: Collection[str]) -> None:
+        """Records that a link goes on with topics that another one has given up: its positions are the newest."""
+        with self._lock:
+            done = {
+                pair for pair, taken in self._links.items() if taken in {(link, topic) for topic in topics}
+            }
+            self._given_up = {pair: one for pair, one in self._given_up.items() if pair not in done}
 
 
 def same_error(error: AuthorizationError, *_: object) -> AuthorizationError:
@@ -129,13 +194,24 @@ class LinkTools:
 
 
 def without_lane(
-    wanted: Iterable[SourcePartition], lanes: Mapping[int, Sequence[AssignedPartition]]
+    wanted: Iterable[SourcePartition],
+    lanes: Mapping[int, Sequence[AssignedPartition]],
+    refused: Mapping[str, Refused],
 ) -> dict[str, StoppedTopic]:
-    """Returns the topics that the owner gave to no lane, with the reason."""
+    """
+    Returns the topics that the owner gave to no lane, with the reason.
+
+    Args:
+        wanted: Partitions that the link mirrors.
+        lanes: Partitions of each lane.
+        refused: Topics that a check of the owner has left out.
+    """
     served = {item.source for items in lanes.values() for item in items}
     fix = "see topic_left_out in the mirror's log for the reason"
     return {
-        source.topic: StoppedTopic(f"topic {source.topic} is skipped: it is not mirrored", fix)
+        source.topic: StoppedTopic.of(refused[source.topic].error)
+        if source.topic in refused
+        else StoppedTopic(f"topic {source.topic} is skipped: it is not mirrored", fix)
         for source in wanted
         if source not in served
     }

@@ -6,6 +6,8 @@ that is behind goes on with its other partitions: the move is published, the lan
 a claim of it proves that it dropped them and still has its id (docs/adr/0035).  If that does not come in time, the lane
 ends and is fenced as well.
 
+A topic that leaves the link is parked in the same ways: its partitions get no other lane.
+
 Lanes themselves move only with a local master, to Spark once it is ready (`eomirror.spark.local_lanes`): no slot is
 lost there, and no partition changes its lane.
 """
@@ -54,7 +56,7 @@ class _Move(NamedTuple):
     A move of partitions between lanes.
 
     Attributes:
-        to: New lane of each partition.
+        to: New lane of each partition; None for one that leaves the link.
         givers: Lanes that had them.
         items: The partitions, once they are taken.
         goes_on: True if the lanes that give go on with their other partitions.
@@ -62,7 +64,7 @@ class _Move(NamedTuple):
         until: Time at which lanes that have not proved it end.
     """
 
-    to: Mapping[SourcePartition, int]
+    to: Mapping[SourcePartition, int | None]
     givers: tuple[int, ...]
     items: tuple[AssignedPartition, ...]
     goes_on: bool = False
@@ -101,7 +103,7 @@ class _ClaimedMoves:
 
 class PartitionMoves:
     """
-    Moves partitions between the lanes of one link.  One thread calls `look`; the rest is thread-safe.
+    Moves partitions between the lanes of one link.  Thread-safe.
 
     Args:
         link: Name of the link.
@@ -140,10 +142,18 @@ class PartitionMoves:
         self._stopped = threading.Event()
         self._claims = _ClaimedMoves()
         self._balance: Balance | None = None
+        self._claiming = True
 
-    def start(self, jobs: LaneJobs | MovingJobs, *, balance: bool = False) -> None:
-        """Takes the jobs of the lanes; ``balance`` is True if lanes that are behind give partitions to others."""
-        self._jobs = jobs
+    def start(self, jobs: LaneJobs | MovingJobs, *, balance: bool = False, claiming: bool = True) -> None:
+        """
+        Takes the jobs of the lanes.
+
+        Args:
+            jobs: The jobs.
+            balance: True if lanes that are behind give partitions to others.
+            claiming: True if a lane that goes on claims a generation without the partitions that it gave.
+        """
+        self._jobs, self._claiming = jobs, claiming
         self._balance = Balance() if balance else None
 
     def stop(self) -> None:
@@ -163,8 +173,8 @@ class PartitionMoves:
         self._claims.add(lane, generation)
 
     def look(
-        self, publish: Callable[..., Generation], *, elastic: bool = True
-    ) -> tuple[int, Collection[SourcePartition]] | None:
+        self, publish: Callable[..., Generation], *, elastic: bool | None = True
+    ) -> tuple[int, Mapping[SourcePartition, int | None]] | None:
         """
         Begins lanes again whose worker is gone, and moves partitions from lanes without a slot to others, and back.
 
@@ -173,17 +183,19 @@ class PartitionMoves:
         Args:
             publish: Publishes a move, and fences the lanes that give unless ``fence`` is False; repeated with the same
                 move until it returns.
-            elastic: False if Spark never lacks a slot: under a local master.
+            elastic: False if Spark never lacks a slot: under a local master.  None to end a pending move only.
 
         Returns:
-            The new generation and what was moved; None if nothing moved.
+            The new generation, and the new lane of each partition that was moved; None if nothing moved.
         """
         with self.whole:
-            return self._look(publish, elastic=elastic)
+            if elastic is None and self._move is None:
+                return None
+            return self._look(publish, elastic=bool(elastic))
 
     def _look(
         self, publish: Callable[..., Generation], *, elastic: bool
-    ) -> tuple[int, Collection[SourcePartition]] | None:
+    ) -> tuple[int, Mapping[SourcePartition, int | None]] | None:
         now = self._clock.monotonic()
         for lane in self.slots.dead(now) if elastic else ():
             # Spark may only begin its task again, on a slot that it does not have, and tell the driver nothing
@@ -213,12 +225,41 @@ class PartitionMoves:
         log.info(
             "partitions_moved", link=self._link, generation=generation.generation, partitions=len(move.to)
         )
-        return generation.generation, move.to.keys()
+        return generation.generation, move.to
 
     @property
     def pending(self) -> bool:
         """True if partitions are between two lanes: a publication failed, and is repeated.  Read it under `whole`."""
         return self._move is not None
+
+    def park(self, topics: Collection[str]) -> set[str]:
+        """
+        Begins to take topics that leave the link from their lanes; holds `whole`, and nothing is `pending`.
+
+        The look that ends the move proves that no lane can mirror them any more.
+
+        Returns:
+            The topics that lanes had; no look is needed for the others.
+        """
+        lanes = self._lane_of()
+        givers = {source: lane for source, lane in lanes.items() if source.topic in topics}
+        if not givers:
+            return set()
+        # a lane without any partition has nothing to go on with
+        left = {lane for source, lane in lanes.items() if source not in givers}
+        concerned = tuple(sorted(set(givers.values())))
+        to = dict.fromkeys(givers)
+        goes_on = self._claiming and left.issuperset(concerned)
+        items = [] if goes_on else [item for lane in concerned for item in self._lanes[lane].take(to)]
+        for lane in () if goes_on else concerned:
+            self._lanes[lane].wait_at_rest(REST_SECONDS)
+        self._move = _Move(to, concerned, tuple(items), goes_on=goes_on)
+        return {source.topic for source in givers}
+
+    def parked(self, topics: Collection[str]) -> bool:
+        """Returns True if no lane can mirror these topics any more."""
+        with self.whole:
+            return self._move is None and not any(source.topic in topics for source in self._lane_of())
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -240,7 +281,11 @@ class PartitionMoves:
         if due is None:
             # the owner gives new partitions to the lane that has the fewest
             due = next((lane for lane in list(self.slots.lent) if self._lanes[lane].partitions), None)
-        if due is not None:
+        if due is not None and not self._lanes[due].partitions:
+            # its topics have left the link since
+            self._cancel(due)
+            self.slots.rests(due)
+        elif due is not None:
             return self._lend(due)
         return None if (lane := self.slots.returning(now)) is None else self._return(lane)
 
@@ -314,7 +359,7 @@ class PartitionMoves:
     def _tell_givers(self, move: _Move, generation: Generation, now: float) -> _Move:
         """Takes the partitions of a published move from lanes that go on, and tells them."""
         number = generation.generation
-        for getter in set(move.to.values()):
+        for getter in {lane for lane in move.to.values() if lane is not None}:
             # an attempt that begins from here on finds that generation in control
             self._lanes[getter].moved(number, ())
         taken = [item for giver in move.givers for item in self._lanes[giver].take(move.to, moved_by=number)]

@@ -9,7 +9,6 @@ import structlog
 from eomirror.config.changes import with_live
 from eomirror.driver.link_tools import without_lane
 from eomirror.errors import AuthorizationError, StoppedError, TopicError
-from eomirror.lane.spec import StoppedTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from eomirror.link.assignment import Layout
     from eomirror.link.owner import LinkOwner
     from eomirror.link.standby import Standby
+    from eomirror.link.start_checks import Refused
+    from eomirror.plane.protocol import MetadataRecord
     from eomirror.records.control import Generation
     from eomirror.topics.discovery import Discovery
     from eomirror.types import SourcePartition
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["TakenLink"]
 
 log = structlog.get_logger(__name__)
-
-# after which a lane has dropped a topic that left the link, so that another link may write its copy
-_DROPPED_SECONDS = 10.0
 
 
 class TakenLink:
@@ -50,6 +48,8 @@ class TakenLink:
         owner: Owner of the link; None before and after.
         known: Partitions that the link mirrors or has refused.
         given: Changed settings that are not in force yet; None for none.
+        released: True once the owner has released the link: no other has taken it until then.
+        waiting: Topics that another link mirrors to the same copies, with the reason.
     """
 
     def __init__(
@@ -65,8 +65,10 @@ class TakenLink:
         self.owner: LinkOwner | None = None
         self.known: set[SourcePartition] = set()
         self.given: Link | None = None
-        # topics that left the link, with the time
-        self._left: dict[str, float] = {}
+        self.released = False
+        # refused topics for which another link was asked
+        self._tried: set[str] = set()
+        self.waiting: dict[str, TopicError] = {}
         self._link = spec.link
         self._sessions = sessions
         self._make_discovery = discovery
@@ -75,6 +77,11 @@ class TakenLink:
         self._standby = standby
         self._published = False
         self._discovery: Discovery | None = None
+
+    @property
+    def refused(self) -> Mapping[str, Refused]:
+        """Topics that a check of the owner leaves out."""
+        return {} if self.owner is None else self.owner.refused
 
     @property
     def discovery(self) -> Discovery:
@@ -109,18 +116,24 @@ class TakenLink:
         self._discovery = self._make_discovery(self._link)
         # a run with until="caught-up" must not end successfully without some of the topics
         partitions = self._discovery.prepare(strict=self._tools.wants_goals, patient=False)
-        for topic, other in self._tools.copies.take(self._link.name, partitions).items():
-            raise TopicError(
-                f"link {self._link.name}: link {other} already mirrors topic {topic} to the same target topic; "
-                "every record would be written twice",
-                fix="exclude the topic from one of the two links",
-            )
+        claimed = self._tools.copies.take(self._link.name, partitions)
+        for topic, other in claimed.others.items():
+            if topic not in claimed.leaving or self._tools.wants_goals:
+                raise TopicError(
+                    f"link {self._link.name}: link {other} already mirrors topic {topic} to the same target topic; "
+                    "every record would be written twice",
+                    fix="exclude the topic from one of the two links",
+                )
+        # what another link of the run has, or had until now, is added later, at that link's positions
+        later = claimed.others.keys() | (set() if self._tools.wants_goals else claimed.given_up.keys())
+        partitions = tuple(item for item in partitions if item.source.topic not in later)
         self._refuse_stopped(stopped)
         enter("acquiring")
         # a try that published has taken the link over; a mirror that owns it since then did so later (EO-10)
         self.owner = self._make_owner(not self._published)
         watched = {} if stood is None else {"stood": stood}
         layout = self.owner.acquire(self._link.producers, partitions, stopped=stopped, **watched)
+        self._tools.copies.own(self._link)
         self.known = {item.source for item in partitions}
         return layout
 
@@ -142,17 +155,16 @@ class TakenLink:
             stopped: Returns True if the run was asked to stop.
             needs: As of `LinkOwner.extend`.
         """
-        now = self._tools.clock.monotonic()
-        if left := {topic for topic, at in self._left.items() if now - at >= _DROPPED_SECONDS}:
-            self._tools.copies.release(self._link.name, left - {source.topic for source in self.known})
-            self._left = {topic: at for topic, at in self._left.items() if topic not in left}
-        new = self._new(self.discovery.refresh(), records)
+        new, given_up = self._new(self.discovery.refresh())
         if new and (stopped() or self.owner is None):
             return {}
-        by_lane = {} if not new or self.owner is None else self.owner.extend(new, needs)
+        by_lane = {} if not new or self.owner is None else self.owner.extend(new, needs, given_up=given_up)
+        if given_up:
+            self._tools.copies.carried_on(self._link.name, given_up)
+            log.info("topics_carried_on", link=self._link.name, topics=sorted(given_up))
         # Behind the publication: until the layout has a topic, nothing else says that its records are missing.
-        records.stops.left_out(self.discovery.left_out())
-        records.stops.stopped(without_lane((item.source for item in new), by_lane), None)
+        records.stops.left_out({**self.discovery.left_out(), **self.waiting})
+        records.stops.stopped(without_lane((item.source for item in new), by_lane, self.refused), None)
         self.known.update(item.source for item in new)
         return by_lane
 
@@ -174,10 +186,14 @@ class TakenLink:
         if self.owner is not None:
             self.owner.reconfigure(link)
         gone = {source.topic for source in self.known if not link.mirrors(source.topic)}
-        self._leave(gone)
+        self.known = {source for source in self.known if source.topic not in gone}
         if self.given is given:
             self.given = None
         return link, gone
+
+    def parked(self, topics: Collection[str], *, proved: bool = True) -> None:
+        """Lets another link have topics that this one mirrors no more; ``proved``: no lane can write them."""
+        self._tools.copies.release(self._link, topics, proved=proved)
 
     def forget(self, topics: Mapping[str, bytes]) -> None:
         """Forgets topics that leave the link with their copies, as `LinkOwner.forget`."""
@@ -185,30 +201,49 @@ class TakenLink:
             raise StoppedError(f"link {self._link.name}: stopped")
         self.owner.forget(topics)
         self.discovery.forget(topics)
-        self._leave(topics)
-
-    def _leave(self, topics: Collection[str]) -> None:
         self.known = {source for source in self.known if source.topic not in topics}
-        self._left |= dict.fromkeys(topics, self._tools.clock.monotonic())
 
-    def _new(self, found: Sequence[AssignedPartition], records: LinkRecords) -> list[AssignedPartition]:
-        """Returns the partitions to add; stops the topics that another link mirrors to the same copies."""
-        new = [item for item in found if item.source not in self.known]
-        for topic, other in self._tools.copies.take(self._link.name, new).items():
-            reason = f"link {other} already mirrors to the same target topic"
-            log.error("topic_left_out", link=self._link.name, topic=topic, reason=reason)
-            records.stops.stopped({topic: StoppedTopic(f"topic {topic} is left out: {reason}")}, None)
-            self.known.update(item.source for item in new if item.source.topic == topic)
-            new = [item for item in new if item.source.topic != topic]
-        return new
+    def _new(self, found: Sequence[AssignedPartition]) -> tuple[list[AssignedPartition], dict[str, str]]:
+        """
+        Returns the partitions to add, and their topics that another link has given up.
+
+        A topic that another link mirrors to the same copy waits, and is asked for again: that link may release it.
+        """
+        given_up = self._given_up()
+        new = [item for item in found if item.source not in self.known or item.source.topic in given_up]
+        claimed = self._tools.copies.take(self._link.name, new)
+        before, self.waiting = self.waiting, {}
+        for topic, other in claimed.others.items():
+            reason = f"topic {topic} is left out: link {other} already mirrors to the same target topic"
+            fix = "exclude the topic from one of the two links"
+            if topic in claimed.leaving:
+                reason, fix = f"topic {topic} waits until link {other} has released it", ""
+            self.waiting[topic] = TopicError(reason, fix=fix, topic=topic)
+            if topic not in before or before[topic].message != reason:
+                log.warning("topic_left_out", link=self._link.name, topic=topic, reason=reason, fix=fix)
+        return [item for item in new if item.source.topic not in claimed.others], given_up | claimed.given_up
+
+    def _given_up(self) -> dict[str, str]:
+        """Returns topics that were refused for another link, which has given them up since; each once."""
+        found = {
+            topic: each.twin
+            for topic, each in self.refused.items()
+            if topic not in self._tried and self._tools.copies.given_up(each.twin, topic)
+        }
+        self._tried |= found.keys()
+        return found
 
     def move(
-        self, lanes: Mapping[SourcePartition, int], givers: Collection[int], *, fence: bool
+        self, lanes: Mapping[SourcePartition, int | None], givers: Collection[int], *, fence: bool
     ) -> Generation:
         """Moves partitions to other lanes, as `LinkOwner.move`."""
         if self.owner is None:
             raise StoppedError(f"link {self._link.name}: stopped")
         return self.owner.move(lanes, givers, fence=fence)
+
+    def release(self, notes: Sequence[MetadataRecord] = ()) -> None:
+        """Releases the link, if it is owned, as `LinkOwner.release`."""
+        self.released = self.owner is not None and self.owner.release(notes)
 
     def check(self) -> None:
         """Raises SupersededError if another mirror has fenced a lane."""

@@ -82,7 +82,7 @@ class LanePartitions:
 
     def release(self, sources: Iterable[SourcePartition], generation: int) -> None:
         """
-        Removes partitions that another lane gets.
+        Removes partitions that another lane gets, or that leave the link.
 
         Args:
             sources: The partitions; those that the lane does not have are skipped.
@@ -91,6 +91,9 @@ class LanePartitions:
         for source in sources:
             self._assigned.pop(source, None)
             self.positions.pop(source, None)
+        # one that comes back later is not stopped
+        kept = {source.topic for source in self._assigned}
+        self.stopped = {topic: stop for topic, stop in self.stopped.items() if topic in kept}
         self.generation = max(self.generation, generation)
         self.released = max(self.released, generation)
 

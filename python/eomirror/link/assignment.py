@@ -12,7 +12,7 @@ all partitions are assigned again, in a new generation; for a backfill too, by t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eomirror.types import Assignment, SourcePartition
@@ -177,8 +177,10 @@ def layout_of(
 def by_lane(
     generation: Generation, partitions: Sequence[AssignedPartition]
 ) -> dict[int, tuple[AssignedPartition, ...]]:
-    """Groups partitions by the lane that the generation assigns them to."""
+    """Groups partitions by the lane that the generation assigns them to; a running lane learns its generation so."""
     lanes: dict[int, list[AssignedPartition]] = {}
-    for item in partitions:
-        lanes.setdefault(generation.assignment.partitions[item.source], []).append(item)
+    for one in partitions:
+        lane = generation.assignment.partitions[one.source]
+        item = replace(one, generation=generation.of_lane(lane)) if generation.since else one
+        lanes.setdefault(lane, []).append(item)
     return {lane: tuple(items) for lane, items in lanes.items()}

@@ -18,6 +18,8 @@ from eomirror.kafka.cluster_metadata import are_other_ids, is_deleted
 from eomirror.kafka.log_ends import existing_ends
 from eomirror.link.start_checks import FILLED, FIRST, FIRST_RUN, StartFacts, partition_counts
 from eomirror.plane.protocol import BatchMark, MetadataRecord, ProducerIdentity
+from eomirror.records.control import Adopted
+from eomirror.records.names import LinkNames
 from eomirror.records.offset_map import offset_map_key, offset_map_partition
 from eomirror.records.position import Position
 
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.lane.spec import AssignedPartition
     from eomirror.link.start_checks import StartChecks
-    from eomirror.records.control import Adopted, Generation
-    from eomirror.records.names import LinkNames
+    from eomirror.link.start_rules import ReverseLink
+    from eomirror.records.control import Generation
     from eomirror.types import SourcePartition
 
 __all__ = [
@@ -94,6 +96,7 @@ class FirstPositions:
         checks: Checks of the start, which has looked for other links already.
         before: Positions that the link has, as far as they are readable.
         begins: Beginnings of partitions for which a command knows them.
+        given: Partitions that another link of the run has given up, with its position, which this link takes as it is.
     """
 
     link: Link
@@ -108,6 +111,7 @@ class FirstPositions:
     checks: StartChecks | None = None
     before: Mapping[SourcePartition, Position] = field(default_factory=dict)
     begins: Mapping[SourcePartition, Begin] = field(default_factory=dict)
+    given: Mapping[SourcePartition, ReverseLink] = field(default_factory=dict)
     _map_partitions: int | None = None
     # partition counts of target topics whose records are placed by key
     _counts: Mapping[str, int] = field(default_factory=dict)
@@ -136,6 +140,7 @@ class FirstPositions:
             NotReadyError: This is the link's first run, and MirrorMaker 2 or a mirror has filled its copies.
             TopicError: The link would write back copies that another link made.
         """
+        adopt = {**adopt, **{source: each.position.offset for source, each in self.given.items()}}
         unknown = sorted(adopt.keys() - {item.source for item in partitions})
         if unknown:
             raise UsageError(
@@ -278,7 +283,7 @@ class FirstPositions:
 
     def _left(self, item: AssignedPartition) -> list[MetadataRecord]:
         """Returns control records of the previous replicator, which translate offsets of groups that lag behind."""
-        before = self.predecessors.get(item.source)
+        before = self.predecessors.get(item.source) or self._giver(item.source)
         if before is None:
             return []
         kept = [MetadataRecord(self.names.control_topic, 0, before.record.key(), before.record.value())]
@@ -296,6 +301,25 @@ class FirstPositions:
                 )
             )
         return kept
+
+    def _giver(self, source: SourcePartition) -> Predecessor | None:
+        """Returns the link that has given up a partition; None for none."""
+        if (each := self.given.get(source)) is None:
+            return None
+        at = each.position
+        record = Adopted(
+            topic=at.topic,
+            partition=at.partition,
+            offset=at.offset,
+            target_offset=at.target_offset,
+            replicator=f"link {each.link}",
+            place=LinkNames(each.link).positions_topic,
+            committed=at.offset,
+            evidence="the link has given it up, at its last position",
+            run=self.run,
+            timestamp=self.now_ms,
+        )
+        return Predecessor(record)
 
     def _target_begins(
         self, items: Sequence[AssignedPartition], adopted: Collection[SourcePartition]
@@ -335,6 +359,13 @@ class FirstPositions:
     def _position(
         self, generation: Generation, item: AssignedPartition, lane: int, offset: int, begin: Begin
     ) -> Position:
+        set_here: dict[str, Any] = {
+            "generation": generation.of_lane(lane), "lane": lane, "run": self.run, "epoch": 0, "attempt": 0,
+            "producer_id": self.identity.producer_id, "producer_epoch": self.identity.producer_epoch, "txn": 0,
+            "timestamp": self.now_ms,
+        }  # fmt: skip
+        if (given := self.given.get(item.source)) is not None:
+            return given.position.handed(**set_here)
         before = self.predecessors.get(item.source)
         number, keyed = item.source.partition, {}
         if copies := self._counts.get(item.target_topic):
@@ -354,17 +385,9 @@ class FirstPositions:
             target_batch={} if begin.target_batch is None or copies else begin.target_batch._asdict(),
             **_batch(begin.source_batch),
             batch_committed=begin.committed and begin.source_batch is not None,
-            generation=generation.of_lane(lane),
-            lane=lane,
-            run=self.run,
-            epoch=0,
-            attempt=0,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch,
-            txn=0,
             header=self.link.provenance_header,
             keyed=keyed,
-            timestamp=self.now_ms,
+            **set_here,
         )
 
     def _starts(self, sources: Sequence[SourcePartition], start: str | int) -> dict[SourcePartition, int]:

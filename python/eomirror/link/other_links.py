@@ -45,7 +45,9 @@ class OtherLinks:
         self._event = event
         self._states = CompactedTopicReader(cluster)
 
-    def written(self, *, but: str = "", running_only: bool = False) -> Iterator[ReverseLink]:
+    def written(
+        self, *, but: str = "", running_only: bool = False, since: int | None = None
+    ) -> Iterator[ReverseLink]:
         """
         Yields each partition that a link writes, with the link's position.
 
@@ -54,12 +56,15 @@ class OtherLinks:
         Args:
             but: State name of a link to leave out.
             running_only: Skips links without a living owner; their positions are not read.
+            since: Skips links that have written nothing to control since then, in ms; None for no such limit.
 
         Raises:
             ClusterError: The cluster does not list its topics.
         """
         links = [link for link in self._links() if link != but]
-        for link in self._recent(links) if running_only else links:
+        if running_only:
+            since = self._clock.wall_ms() - LIVING_MS
+        for link in links if since is None else self._recent(links, since):
             try:
                 yield from self._of(link, running_only=running_only)
             except MirrorError as error:
@@ -69,6 +74,18 @@ class OtherLinks:
                     topic=LinkNames(link).positions_topic,
                     reason=error.message,
                 )
+
+    def of(self, link: str) -> list[ReverseLink]:
+        """
+        Returns the partitions of a link that has given them up, at its last positions.
+
+        Args:
+            link: State name of the link.
+
+        Raises:
+            MirrorError: Its topics cannot be read.
+        """
+        return self._of(link, settled=True)
 
     def fences(self, *, but: str) -> Iterator[tuple[str, Fence]]:
         """
@@ -102,22 +119,20 @@ class OtherLinks:
             if topic.endswith(_SUFFIX) and internal.accepts(topic)
         ]
 
-    def _recent(self, links: list[str]) -> list[str]:
-        """Returns the links whose control topic has a record young enough for a living owner; sends one request."""
+    def _recent(self, links: list[str], since: int) -> list[str]:
+        """Returns the links whose control topic has a record since that time; sends one request."""
         if not links:
             return []
         controls = {(LinkNames(link).control_topic, 0): link for link in links}
         try:
-            found = self._admin.offsets(
-                list(controls), at=self._clock.wall_ms() - LIVING_MS, read_committed=False
-            )
+            found = self._admin.offsets(list(controls), at=since, read_committed=False)
         except MirrorError as error:
             # A topic is deleted or not visible: each link is read separately, and logged if it cannot be read.
             log.debug("other_links_asked_one_by_one", link=self._link, reason=error.message)
             return links
         return [link for where, link in controls.items() if found[where] >= 0]
 
-    def _of(self, link: str, *, running_only: bool) -> list[ReverseLink]:
+    def _of(self, link: str, *, running_only: bool = False, settled: bool = False) -> list[ReverseLink]:
         names = LinkNames(link)
         _, said = self._states.read(names.control_topic, wait_for_open=False)
         control = control_view(said)
@@ -125,7 +140,8 @@ class OtherLinks:
         living = runs(claim, dead=claim is not None and is_dead(claim), now_ms=self._clock.wall_ms())
         if running_only and not living:
             return []
-        _, records = self._states.read(names.positions_topic, wait_for_open=False)
+        # an open transaction, of any lane, hides what was committed behind its beginning
+        _, records = self._states.read(names.positions_topic, wait_for_open=settled)
         adopted = {each.source: each.target_offset for each in control.adopted}
         mirrored = control.generation.assignment.partitions if living and control.generation else {}
         promotion = control.history.current

@@ -28,6 +28,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import structlog
@@ -64,9 +65,7 @@ from eomirror.link.ownership import (
     left,
     moved,
     next_generation,
-    refuse_copying_back,
-    refuse_handed_over,
-    refuse_promoted,
+    refuse_ended,
     revised,
     unpublished,
 )
@@ -90,6 +89,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.session import ClusterSession
     from eomirror.lane.spec import AssignedPartition
     from eomirror.link.standby import StoodStill
+    from eomirror.link.start_rules import ReverseLink
     from eomirror.records.control import Claim, Generation
     from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion, Restoration, Resumption, Reversal
@@ -140,6 +140,7 @@ class LinkOwner:
         command: Command that takes the link, which its claim names; empty for a mirror.
 
     Attributes:
+        refused: As of `StartChecks`.
         published: True once a layout of this owner was committed: ``take_over`` has had its effect then (EO-10).
     """
 
@@ -193,6 +194,7 @@ class LinkOwner:
             although_promoted=although_promoted,
         )
         self._checks = StartChecks(link, source, target, into_filled=into_filled, hanging_client=client)
+        self.refused = self._checks.refused
         self._cluster_ids = ("", "")
         self._stopped: Callable[[], bool] = bool
         self._stood: StoodStill | None = None
@@ -360,9 +362,9 @@ class LinkOwner:
             log.warning("publication_taken_up", link=self._link.name, partitions=sorted(map(str, torn)))
         known |= torn
         if not first_run:
-            partitions = self._checks.without_refused(
-                NEW_COPIES, StartFacts(items=partitions, known={*known, *self._adopt} - again)
-            )
+            asked = StartFacts(items=partitions, known={*known, *self._adopt} - again)
+            asked = asked.of_others(view, positions, but={*self._adopt, *grown})
+            partitions = self._checks.without_refused(NEW_COPIES, asked)
         resume_at = {source: one.offset for source, one in positions.items()} | self._adopt
         generation = next_generation(
             view,
@@ -438,7 +440,11 @@ class LinkOwner:
     # -- keeping it ------------------------------------------------------------------------------
 
     def extend(
-        self, partitions: Sequence[AssignedPartition], needs: Mapping[SourcePartition, float] | None = None
+        self,
+        partitions: Sequence[AssignedPartition],
+        needs: Mapping[SourcePartition, float] | None = None,
+        *,
+        given_up: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[int, tuple[AssignedPartition, ...]]:
         """
         Adds partitions to lanes with a revision, which is published before any lane receives it.
@@ -446,9 +452,10 @@ class LinkOwner:
         Args:
             partitions: The partitions.
             needs: Bytes a second that the link's partitions need, as far as known.
+            given_up: Topics that another link of this run had, with its state name: this one goes on at its positions.
 
         Returns:
-            The added partitions of each lane, without those that would form a cycle, which are logged.
+            The added partitions of each lane, without those that a check refuses, which are logged.
 
         Raises:
             SupersededError: Another mirror took the link.
@@ -465,22 +472,19 @@ class LinkOwner:
             positions = self._control.state.positions(wait_for_open=False, overruled=())
             grown = of_grown_topics(partitions, positions, had)
         # Not under the lock either; only the calling thread adds partitions.
-        partitions = self._checks.without_refused(NEW_COPIES, StartFacts(items=partitions, known=known))
+        offsets = {source: one.offset for source, one in positions.items() if source not in {*had, *grown}}
+        partitions, given = self._checks.joining(partitions, known, offsets, given_up)
         with self._lock:
             fresh = [item for item in partitions if item.source not in had]
             if not fresh:  # published by a call whose answer was lost: no lane has received it
                 return by_lane(before, partitions)
             self._refuse_closed()
+            sources, now_ms = [item.source for item in fresh], self._clock.wall_ms()
             # partitions may have been moved meanwhile
-            after = revised(
-                self._control.layout(),
-                [item.source for item in fresh],
-                now_ms=self._clock.wall_ms(),
-                weights=needs,
-            )
+            after = revised(self._control.layout(), sources, now_ms=now_ms, weights=needs)
             self._control.revise(
                 after,
-                lambda: self._firsts(positions).records(
+                lambda: self._firsts(positions, given).records(
                     after, fresh, known - grown, adopt={}, start="earliest"
                 ),
             )
@@ -491,12 +495,11 @@ class LinkOwner:
         """
         Forgets topics that have left the link with their copies: one of that name is new to it from here on.
 
-        Their lanes are fenced first, because one that lives on would commit under the same keys.  A call that failed is
-        repeated with the same topics, until it returns.
+        A call that failed is repeated with the same topics, until it returns.
 
         Args:
-            topics: The topics, whose partitions the caller has taken from the lanes; with the key of the record of
-                control that says so, which is deleted with the positions.
+            topics: The topics, which `move` has parked: a lane that lived on would commit under the same keys.  With
+                the key of the record of control that says so, which is deleted with the positions.
 
         Raises:
             SupersededError: Another mirror took the link.
@@ -505,14 +508,12 @@ class LinkOwner:
         with self._lock:
             self._refuse_closed()
             self._control.refuse_superseded()
-            before = self._control.layout()
-        lanes = {lane for source, lane in before.assignment.partitions.items() if source.topic in topics}
-        # Not under the lock: a slow coordinator must not delay the claim's renewal.
-        self._control.fence_lanes(before.highest_lane, only=lanes)
-        crash_point("owner.left_fenced")
+            known = self._control.layout().assignment.known
+        # Not under the lock: it must not delay the claim's renewal.
         positions = self._control.state.positions(wait_for_open=False, overruled=())
-        sources = {one for one in before.assignment.known | positions.keys() if one.topic in topics}
+        sources = {one for one in known | positions.keys() if one.topic in topics}
         copies = {one.target_topic for one in positions.values() if one.topic in topics}
+        crash_point("owner.parked")
         control = self._control.names.control_topic
         records = self._control.forgotten(sources, copies)
         records += [MetadataRecord(control, 0, key, None) for key in topics.values()]
@@ -527,7 +528,7 @@ class LinkOwner:
             self._link = with_live(self._link, given)
 
     def move(
-        self, lanes: Mapping[SourcePartition, int], givers: Collection[int], *, fence: bool = True
+        self, lanes: Mapping[SourcePartition, int | None], givers: Collection[int], *, fence: bool = True
     ) -> Generation:
         """
         Moves partitions to other lanes; returns the layout, after which those lanes may receive them.
@@ -537,7 +538,7 @@ class LinkOwner:
         arguments, until it returns (docs/adr/0030).
 
         Args:
-            lanes: New lane of each partition.
+            lanes: New lane of each partition; None for one that leaves the link.
             givers: Lanes that had them.
             fence: False if the lanes go on: the caller gives the partitions to no lane before each of them has proved
                 that it dropped them, or this was called again with True (docs/adr/0035).
@@ -592,15 +593,17 @@ class LinkOwner:
         with self._lock:
             self._control.refuse_superseded()
 
-    def release(self, notes: Sequence[MetadataRecord] = ()) -> None:
-        """Releases the link, with ``notes``, so that the next mirror need not watch the claim; never raises."""
+    def release(self, notes: Sequence[MetadataRecord] = ()) -> bool:
+        """Releases the link, with ``notes``, so that the next mirror need not watch the claim; returns False if not."""
         with self._lock:
             if not self._control.producer.ready or self._control.generation is None or self._control.closed:
-                return
+                return False
             try:
                 self._control.producer.commit([*notes, self._control.claim(released=True)])
             except (LaneError, MirrorError) as error:
                 log.info("claim_not_released", link=self._link.name, error=str(error))
+                return False
+            return True
 
     def hand_over(self, records: Sequence[MetadataRecord], *, replicator: str, place: str) -> None:
         """
@@ -680,19 +683,18 @@ class LinkOwner:
             raise StoppedError(f"link {self._link.name}: stopped")
 
     def _refuse_ended(self, view: ControlView) -> None:
-        """Refuses a link that another replicator, or applications, write in place of."""
-        if not self._given.take_back:
-            refuse_handed_over(self._link.name, view)
-        if not self._given.although_promoted:
-            refuse_promoted(self._link.name, view)
-        if not self._link.loops.whole:
-            refuse_copying_back(self._link.name, view)
+        given = self._given
+        refuse_ended(self._link, view, take_back=given.take_back, although_promoted=given.although_promoted)
 
-    def _firsts(self, positions: Mapping[SourcePartition, Position]) -> FirstPositions:
+    def _firsts(
+        self,
+        positions: Mapping[SourcePartition, Position],
+        given: Mapping[SourcePartition, ReverseLink] | None = None,
+    ) -> FirstPositions:
         return FirstPositions(
             self._link, self._control.names, source=self._source_admin, target=self._control.target_admin,
             source_cluster_id=self._cluster_ids[0], run=self._control.run,
             identity=self._control.producer.identity(), now_ms=self._clock.wall_ms(),
             predecessors=self._given.predecessors, checks=self._checks, before=positions,
-            begins=self._given.begins,
+            begins=self._given.begins, given=given or {},
         )  # fmt: skip

@@ -35,6 +35,7 @@ from eomirror.types import Assignment
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from eomirror.config import Link
     from eomirror.records.control import Claim
     from eomirror.records.position import Position
     from eomirror.records.promotion import Promotion
@@ -270,7 +271,10 @@ def revised(
     weights: Mapping[SourcePartition, float] | None = None,
 ) -> Generation:
     """
-    Returns the generation with partitions added; every other partition keeps its lane (EO-2).
+    Returns the layout with partitions added; every other partition keeps its lane (EO-2).
+
+    It is a generation of its own for lanes that get a partition which had left the link: within one, a partition has
+    one lane.
 
     Args:
         generation: The layout before.
@@ -289,19 +293,21 @@ def revised(
         raise MirrorError(
             f"EO-2: a revision would move {moved[0]} to another lane", fix="report this; restarting is safe"
         )
-    return Generation(
-        generation=generation.generation,
+    again = {assignment.partitions[item] for item in before.parked & assignment.partitions.keys()}
+    return replace(
+        _next_of(generation, again) if again else generation,
         revision=generation.revision + 1,
-        run=generation.run,
-        highest_lane=generation.highest_lane,
         assignment=assignment,
         timestamp=now_ms,
-        since=generation.since,
     )
 
 
 def moved(
-    generation: Generation, lanes: Mapping[SourcePartition, int], *, givers: Collection[int], now_ms: int
+    generation: Generation,
+    lanes: Mapping[SourcePartition, int | None],
+    *,
+    givers: Collection[int],
+    now_ms: int,
 ) -> Generation:
     """
     Returns the next generation, in which partitions have other lanes; lanes that are not concerned keep theirs.
@@ -310,7 +316,7 @@ def moved(
 
     Args:
         generation: The layout before.
-        lanes: New lane of each partition that moves.
+        lanes: New lane of each partition that moves; None for one that leaves the link, which is parked.
         givers: Lanes that are fenced behind the publication.
         now_ms: Wall clock.
 
@@ -321,38 +327,72 @@ def moved(
     before = generation.assignment
     for source, lane in lanes.items():
         had = before.partitions.get(source)
-        if had is None or not 0 <= lane < before.lanes or (had != lane and had not in givers):
+        exists = lane is None or 0 <= lane < before.lanes
+        if had is None or not exists or (had != lane and had not in givers):
             raise StateError(
                 f"EO-2: {source} of lane {had} cannot move to lane {lane}: the layout has {before.lanes} lanes, and "
                 f"{sorted(givers)} would be fenced",
                 fix="report this; restarting is safe",
             )
     changed = {source: lane for source, lane in lanes.items() if before.partitions[source] != lane}
+    after = {**before.partitions, **changed}
+    kept = {source: lane for source, lane in after.items() if lane is not None}
     concerned = {*changed.values(), *(before.partitions[source] for source in changed)}
-    number = generation.generation + 1
-    return Generation(
-        generation=number,
-        revision=generation.revision,
-        run=generation.run,
-        highest_lane=generation.highest_lane,
-        assignment=Assignment(before.lanes, {**before.partitions, **changed}, before.parked),
+    return replace(
+        _next_of(generation, concerned),
+        assignment=Assignment(before.lanes, kept, before.parked | (after.keys() - kept.keys())),
         timestamp=now_ms,
-        since=tuple(
-            number if lane in concerned else generation.of_lane(lane) for lane in range(before.lanes)
-        ),
     )
+
+
+def _next_of(generation: Generation, concerned: Collection[int | None]) -> Generation:
+    """Returns the next generation, which these lanes begin, and the others do not."""
+    number = generation.generation + 1
+    since = (
+        number if lane in concerned else generation.of_lane(lane)
+        for lane in range(generation.assignment.lanes)
+    )
+    return replace(generation, generation=number, since=tuple(since))
 
 
 def left(generation: Generation, sources: Collection[SourcePartition], *, now_ms: int) -> Generation:
-    """Returns the layout that does not know these partitions any more; every other one keeps its lane (EO-2)."""
+    """
+    Returns the layout that does not know these parked partitions any more; every other one keeps its lane (EO-2).
+
+    Raises:
+        StateError: A lane mirrors one of them: a bug, refused before it is published.
+    """
     before = generation.assignment
-    kept = {source: lane for source, lane in before.partitions.items() if source not in sources}
+    if mirrored := sorted(before.partitions.keys() & set(sources)):
+        raise StateError(
+            f"EO-2: {mirrored[0]} cannot be forgotten: lane {before.partitions[mirrored[0]]} mirrors it",
+            fix="report this; restarting is safe",
+        )
     return replace(
         generation,
         revision=generation.revision + 1,
-        assignment=Assignment(before.lanes, kept, before.parked - frozenset(sources)),
+        assignment=Assignment(before.lanes, before.partitions, before.parked - frozenset(sources)),
         timestamp=now_ms,
     )
+
+
+def refuse_ended(link: Link, view: ControlView, *, take_back: bool, although_promoted: bool) -> None:
+    """
+    Refuses a link that another replicator, or applications, write in place of.
+
+    Args:
+        take_back: True if the link is taken although it was handed to another replicator.
+        although_promoted: True if it is taken although it is promoted.
+
+    Raises:
+        NotReadyError: They do.
+    """
+    if not take_back:
+        refuse_handed_over(link.name, view)
+    if not although_promoted:
+        refuse_promoted(link.name, view)
+    if not link.loops.whole:
+        refuse_copying_back(link.name, view)
 
 
 def refuse_handed_over(link: str, view: ControlView) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
@@ -26,6 +26,8 @@ from eomirror.link.start_rules import (
     Held,
     MissedTombstones,
     ReverseLink,
+    ahead,
+    carried_on_error,
     copies_back,
     filled,
     filled_error,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.admin import ClusterAdmin
     from eomirror.kafka.session import ClusterSession
     from eomirror.lane.spec import AssignedPartition
+    from eomirror.records.control import ControlView
     from eomirror.records.position import Position
     from eomirror.recovery.hanging import HangingClient
 
@@ -60,6 +63,7 @@ __all__ = [
     "FIRST_RUN",
     "NEW",
     "NEW_COPIES",
+    "Refused",
     "StartChecks",
     "StartFacts",
     "partition_counts",
@@ -74,6 +78,9 @@ _SHOWN = 3
 # Tombstones live longer than this in practice, and a mirror that was just restarted need not ask.
 _LEAST_AGE_MS = 60_000
 
+# Links that stop together write their last records to control within it, also by the clocks of two machines.
+_TOGETHER_MS = 10_000
+
 _Where = tuple[str, int]
 _Refusals = Iterator[tuple[str, MirrorError]]
 
@@ -85,7 +92,20 @@ FIRST_RUN, FIRST, FILLED = ("filled_by_mm2",), ("copies_come_back",), ("filled_c
 #: When all lanes are fenced.
 FENCED = (*_RUNNING, "moved_beginnings")
 #: Topics that are new to a link that runs; and what their copies hold, also if it has run before.
-NEW, NEW_COPIES = ("round_trips", "copies_come_back"), ("filled_by_mm2", "filled_copies")
+NEW, NEW_COPIES = ("round_trips", "copies_come_back"), ("carried_on", "filled_by_mm2", "filled_copies")
+
+
+class Refused(NamedTuple):
+    """
+    A topic that is left out.
+
+    Attributes:
+        error: The reason.
+        twin: State name of the link that has written the copies from the same partitions; empty if none is known.
+    """
+
+    error: MirrorError
+    twin: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +120,8 @@ class StartFacts:
         first_run: True if the link never ran.
         waiting: Positions of partitions that are mirrored.
         highest_lane: Highest lane number that any generation ever used.
+        offsets: Next source offset of partitions that the link had, and mirrors again.
+        since: Time in ms after which others may have mirrored them.
     """
 
     items: Sequence[AssignedPartition] = ()
@@ -108,6 +130,35 @@ class StartFacts:
     first_run: bool = False
     waiting: Sequence[Position] = field(default=(), repr=False)
     highest_lane: int = 0
+    offsets: Mapping[SourcePartition, int] = field(default_factory=dict, repr=False)
+    since: int = 0
+
+    def of_others(
+        self,
+        view: ControlView,
+        positions: Mapping[SourcePartition, Position],
+        *,
+        but: Collection[SourcePartition],
+    ) -> StartFacts:
+        """
+        Returns the facts with those that tell if another link has mirrored partitions since the link had them.
+
+        Where the link has all of them in its layout, only links count that have run since its last claim.
+
+        Args:
+            view: Control of the link.
+            positions: Its positions.
+            but: Partitions whose positions do not count.
+        """
+        had = () if view.generation is None else view.generation.assignment.partitions
+        offsets = {
+            item.source: positions[item.source].offset
+            for item in self.items
+            if item.source in positions and item.source not in but
+        }
+        parked = any(source not in had for source in offsets)
+        since = 0 if parked or view.claim is None else view.claim.timestamp + _TOGETHER_MS
+        return replace(self, offsets=offsets, since=since)
 
 
 class StartChecks:
@@ -122,6 +173,7 @@ class StartChecks:
 
     Attributes:
         cluster_ids: Ids of source and target.
+        refused: Topics that `without_refused` has left out last.
     """
 
     def __init__(
@@ -136,6 +188,9 @@ class StartChecks:
         self._link, self._source, self._target = link, source, target
         self._admin, self._hanging_client = target.admin, hanging_client
         self.into_filled, self.cluster_ids = into_filled, ("", "")
+        self.refused: dict[str, Refused] = {}
+        # the link that has written the copies of a topic from the same partitions
+        self._twins: dict[str, str] = {}
         # Topics that cannot be read remain unknown.
         self._upstream = OtherLinks(link.name, source, event="opposite_link_unknown")
         self._beside = OtherLinks(link.name, target, event="other_link_unknown")
@@ -161,6 +216,8 @@ class StartChecks:
             ClusterError: A cluster does not answer.
         """
         items = list(asked.items)
+        for item in items:
+            self.refused.pop(item.source.topic, None)
         found: dict[str, MirrorError] = {}
         for check in checks:
             for topic, error in getattr(self, check)(replace(asked, items=items)):
@@ -172,8 +229,42 @@ class StartChecks:
                         reason=error.message,
                         fix=error.fix,
                     )
-            items = [item for item in items if item.source in asked.known or item.source.topic not in found]
+            # what another link has carried on is refused with its position
+            kept = () if check == "carried_on" else asked.known
+            items = [item for item in items if item.source in kept or item.source.topic not in found]
+        self.refused |= {topic: Refused(error, self._twins.get(topic, "")) for topic, error in found.items()}
         return items
+
+    def joining(
+        self,
+        items: Sequence[AssignedPartition],
+        known: Collection[SourcePartition],
+        offsets: Mapping[SourcePartition, int],
+        given_up: Mapping[str, str],
+    ) -> tuple[list[AssignedPartition], dict[SourcePartition, ReverseLink]]:
+        """
+        Returns the partitions that join a link which runs, and those of them at which another link has left off.
+
+        Args:
+            items: Partitions that are offered to it.
+            known: Partitions that have a position.
+            offsets: Next source offset of those of them that had left the link.
+            given_up: Topics that another link of this run had until now, with the state name of that link.
+
+        Raises:
+            ClusterError: A cluster does not answer.
+        """
+        given: dict[SourcePartition, ReverseLink] = {}
+        for link in set(given_up.values()):
+            theirs = [item for item in items if given_up.get(item.source.topic) == link]
+            # a mirror of another file may have taken it since
+            stopped = [each for each in self._beside.of(link) if not each.running]
+            given |= self._ahead(theirs, offsets, stopped)
+        own = {source: offset for source, offset in offsets.items() if source not in given}
+        asked = StartFacts(items=items, known={*known, *given}, offsets=own)
+        served = self.without_refused(NEW_COPIES, asked)
+        sources = {item.source for item in served}
+        return served, {source: each for source, each in given.items() if source in sources}
 
     # -- cycles ----------------------------------------------------------------------------------
 
@@ -224,6 +315,25 @@ class StartChecks:
         ):
             yield "", error
 
+    def carried_on(self, asked: StartFacts) -> _Refusals:
+        """Finds partitions that another link has mirrored since this link had them."""
+        had = [item for item in asked.items if item.source in asked.offsets]
+        by_topic: dict[str, dict[SourcePartition, ReverseLink]] = {}
+        others = self._beside.written(but=self._link.state_name, since=asked.since) if had else ()
+        for source, each in self._ahead(had, asked.offsets, others).items():
+            by_topic.setdefault(source.topic, {})[source] = each
+        for topic, found in sorted(by_topic.items()):
+            self._twins[topic] = min(found.items())[1].link
+            yield topic, carried_on_error(self._link.name, found, asked.offsets)
+
+    def _ahead(
+        self,
+        items: Sequence[AssignedPartition],
+        offsets: Mapping[SourcePartition, int],
+        others: Iterable[ReverseLink],
+    ) -> dict[SourcePartition, ReverseLink]:
+        return ahead(items, offsets, others, source_cluster_id=self.cluster_ids[0], keyed=self._link.keyed)
+
     def filled_by_mm2(self, asked: StartFacts) -> _Refusals:
         """Finds copies with records and no position, where MirrorMaker 2 has kept source offsets."""
         topic = Mm2Flow.dedicated(self._link.source, self._link.target).offsets_topic
@@ -269,6 +379,8 @@ class StartChecks:
             # the error of a first run names all copies
             found.setdefault("" if asked.first_run else copy.item.source.topic, []).append(copy)
         for topic, copies in sorted(found.items()):
+            if copies[0].twin is not None:
+                self._twins[topic] = copies[0].twin.link
             yield (
                 topic,
                 filled_error(self._link.name, self._link.state_name, copies, first_run=asked.first_run),

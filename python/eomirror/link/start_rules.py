@@ -54,6 +54,8 @@ __all__ = [
     "Held",
     "MissedTombstones",
     "ReverseLink",
+    "ahead",
+    "carried_on_error",
     "copies_back",
     "filled",
     "filled_error",
@@ -366,6 +368,58 @@ def running_twin(link: str, found: Mapping[SourcePartition, Sequence[ReverseLink
     return None
 
 
+def ahead(
+    items: Iterable[AssignedPartition],
+    offsets: Mapping[SourcePartition, int],
+    others: Iterable[ReverseLink],
+    *,
+    source_cluster_id: str,
+    keyed: bool,
+) -> dict[SourcePartition, ReverseLink]:
+    """
+    Returns the partitions whose copies another link has carried on since our link had them.
+
+    Args:
+        items: Partitions that the link is to mirror.
+        offsets: Next source offset of our link, of those that it had.
+        others: Partitions that other links write, or have written, on its target.
+        source_cluster_id: Id of its source.
+        keyed: True if it places records by key; a link that places them in another way has not carried it on.
+    """
+    wanted = {(item.source, item.topic_id, item.target_topic, item.target_topic_id) for item in items}
+    found: dict[SourcePartition, ReverseLink] = {}
+    for each in others:
+        at = each.position
+        if (
+            (at.source, at.topic_id, at.target_topic, at.target_topic_id) in wanted
+            and (at.source_cluster_id, bool(at.keyed)) == (source_cluster_id, keyed)
+            and at.offset > offsets.get(at.source, -1)
+            and (at.source not in found or at.offset > found[at.source].position.offset)
+        ):
+            found[at.source] = each
+    return found
+
+
+def carried_on_error(
+    link: str, found: Mapping[SourcePartition, ReverseLink], offsets: Mapping[SourcePartition, int]
+) -> NotReadyError:
+    """
+    Returns the error for a topic that another link has mirrored in the meantime.
+
+    Args:
+        found: Result of `ahead` for the topic; at least one.
+        offsets: As of `ahead`.
+    """
+    source, each = min(found.items())
+    more = f", and so are {len(found) - 1} more partitions" if len(found) > 1 else ""
+    return NotReadyError(
+        f"link {link}: link {each.link} has mirrored {source} in the meantime, and is at {each.position.offset} where "
+        f"this link is at {offsets[source]}{more}: what is between them would be written a second time",
+        fix="resume where the other link has stopped, once it mirrors the topic no more: "
+        f"{_adopt([(one, twin) for one, twin in sorted(found.items())])}",
+    )
+
+
 def filled(copy: Copy, *, link: str, guard: bool) -> bool:
     """
     Returns True if the link would write records a second time by beginning to write into the copy.
@@ -418,16 +472,16 @@ def filled_error(link: str, state_name: str, found: Sequence[Copy], *, first_run
         f"link {link}: {why}, but copy {item.target_topic}-{source.partition} {what}{more}{who}: what is "
         "mirrored already would be written a second time",
         fix="if a link of another name mirrored it, use that name; or set each partition's resume offset: "
-        f"{_adopt(found)}; {latest}to keep these records beside those of the source: "
-        "--into-filled",
+        f"{_adopt([(each.item.source, each.twin) for each in found])}; {latest}to keep these records beside those of "
+        "the source: --into-filled",
     )
 
 
-def _adopt(found: Sequence[Copy]) -> str:
-    """Returns the options that set the resume offset of each copy, those of another link where it is known."""
+def _adopt(found: Sequence[tuple[SourcePartition, ReverseLink | None]]) -> str:
+    """Returns the options that set the resume offset of each partition, those of another link where it is known."""
     options = [
-        f"--resume-at {copy.item.source}={'OFFSET' if copy.twin is None else copy.twin.position.offset}"
-        for copy in found[:_MOST_OPTIONS]
+        f"--resume-at {source}={'OFFSET' if twin is None else twin.position.offset}"
+        for source, twin in found[:_MOST_OPTIONS]
     ]
     more = len(found) - len(options)
     return " ".join(options) + (f" and so on for {more} more" if more else "")

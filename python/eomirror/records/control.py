@@ -131,7 +131,7 @@ class Generation(SingleRecord):
         """Returns the text of the record in the timeline."""
         text = f"generation {self.generation}, {self.assignment.lanes} lanes, run {self.run}"
         if self.since:
-            text += ", after partitions were moved between lanes"
+            text += ", after partitions changed lanes"
         return text + (f", revision {self.revision} adds partitions" if self.revision else "")
 
 

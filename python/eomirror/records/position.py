@@ -218,6 +218,29 @@ class Position:
             **changes,
         )
 
+    def handed(self, **changes: Any) -> Position:
+        """Returns the position for another link that goes on there: all that both logs tell, and no record counted."""
+        producer_id, producer_epoch = self.target_writer or (None, None)
+        return replace(
+            self,
+            prev=None,
+            target_producer_id=producer_id,
+            target_producer_epoch=producer_epoch,
+            records=0,
+            bytes=0,
+            dropped={},
+            copied_headers=0,
+            changed={},
+            total_records=0,
+            total_copied_headers=0,
+            total_dropped={},
+            total_changed={},
+            digest="",
+            missing=0,
+            extra={},
+            **changes,
+        )
+
     def key(self) -> builtins.bytes:
         """Key of the record."""
         return position_key(self.source)

@@ -34,6 +34,7 @@ class Side:
 
     published = False
     listing = None
+    refused: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -66,8 +67,9 @@ class Side:
             pause=None,
         )
 
-    def release(self, _: Any = ()) -> None:
+    def release(self, _: Any = ()) -> bool:
         self.calls.append("release")
+        return True
 
     def renew(self, _: Any = (), **__: Any) -> None:
         pass

@@ -183,7 +183,7 @@ def test_a_topic_is_mirrored_again_when_it_is_retaken(lane: LaneThread, host: Ho
     lane.retake({"bad", "elsewhere"})
     assert host.told.get(timeout=_SECONDS) == {"lane": 1, "type": "stop", "reason": "reconfigure"}
     said = AttemptId("a->b", 1, second.epoch, second.attempt)
-    assert lane.has_stopped(said, {"bad", "more"}) == {"more"}
+    assert lane.has_stopped(said, {"bad", "good", "elsewhere"}) == {"good"}
     host.endings.put({"ending": Ending.STOPPED, **stopped})
 
     third = host.begun.get(timeout=_SECONDS)
@@ -277,42 +277,16 @@ def test_a_lane_mirrors_the_topics_that_are_not_held(lane: LaneThread, host: Hos
     assert host.told.empty(), "nothing changes"
 
 
-def test_a_lane_mirrors_a_topic_that_left_the_link_no_more(lane: LaneThread, host: Host) -> None:
-    """Between two transactions; when it comes back, the attempt that still has it is not told to add it."""
-    spec = host.begun.get(timeout=_SECONDS)
-    lane.release({"elsewhere"})
-    assert host.told.empty(), "nothing changes"
-
-    lane.release({"bad", "elsewhere"})
-    assert host.told.get(timeout=_SECONDS) == {
-        "lane": 1,
-        "type": "stop",
-        "reason": "reconfigure",
-        "to": "all",
-    }
-    greeting = lane.greeting(AttemptId("a->b", 1, spec.epoch, spec.attempt))
-    assert greeting == [{"type": "stop", "reason": "reconfigure"}]
-    lane.add([assigned("bad", 1)])
-    assert host.told.empty(), "it would have the partition twice"
-    host.endings.put(Ending.STOPPED)
+def test_a_partition_that_comes_back_brings_the_generation_of_its_lane(lane: LaneThread, host: Host) -> None:
+    """EO-2: the owner has published it for this lane; an attempt of the one before would leave."""
+    first = host.begun.get(timeout=_SECONDS)
+    lane.add([replace(assigned("back", 1), generation=first.generation + 3)])
+    assert host.told.get(timeout=_SECONDS)["type"] == "added"
+    lane.add([assigned("new", 1)])
+    host.endings.put(Ending.EPOCH)
     second = host.begun.get(timeout=_SECONDS)
-    assert [item.source.topic for item in second.partitions] == ["good", "bad"]
-
-
-def test_a_lane_rests_while_a_topic_leaves_with_its_copy(lane: LaneThread, host: Host) -> None:
-    """EO-2: none begins until the link has forgotten it; a stop that the attempt reports is outdated."""
-    host.begun.get(timeout=_SECONDS)
-    assert not lane.release({"elsewhere"}, rest=True)
-    assert lane.release({"bad"}, rest=True)
-    host.endings.put({"ending": Ending.STOPPED, "stopped_topics": {"bad": StoppedTopic("it is gone")}})
-    assert lane.wait_at_rest(_SECONDS)
-    with pytest.raises(queue.Empty):
-        host.begun.get(timeout=0.2)
-
-    lane.add([assigned("bad", 1)])
-    lane.moved(None, ())
-    begun = host.begun.get(timeout=_SECONDS)
-    assert [item.source.topic for item in begun.partitions] == ["good", "bad"]
+    assert second.generation == first.generation + 3
+    assert [item.source.topic for item in second.partitions] == ["good", "bad", "back", "new"]
 
 
 def test_settings_that_no_lane_reads_begin_no_attempt(lane: LaneThread, host: Host) -> None:
@@ -402,8 +376,11 @@ def test_a_topic_that_was_stopped_and_left_the_link_is_mirrored_once_it_is_back(
     messages = [host.told.get(timeout=_SECONDS) for _ in range(2)]
     assert [each["type"] for each in messages] == ["stop", "added"]
 
-    lane.release({"good"})
+    lane.take({SourcePartition("good", 1)})
     host.endings.put({"ending": Ending.STOPPED, "stopped_topics": {"good": StoppedTopic("refused")}})
+    assert lane.wait_at_rest(_SECONDS)
+    lane.release({"good"})
+    lane.moved(None, ())
     host.begun.get(timeout=_SECONDS)
     lane.add([assigned("good", 1)])
     host.endings.put(Ending.STOPPED)

@@ -38,6 +38,9 @@ class Thread:
     def reconfigure(self, link: Link) -> None:
         self.calls.append(link.topics)
 
+    def give_up(self, _: Copies) -> None:
+        self.calls.append("give up")
+
     def end(self) -> None:
         """Its lanes, and it."""
         self.lanes, self.over = False, True

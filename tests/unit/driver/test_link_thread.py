@@ -72,36 +72,6 @@ def test_a_lane_that_is_cut_off_may_have_a_transaction_until_it_takes_its_leave(
     assert made.aborted is (last in {"connects", "is lost"})
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_lanes_rest_until_the_link_has_forgotten_a_topic(*, fails: bool) -> None:
-    """Those that had it; if that fails they go on without it, and it stays shown until the next try."""
-    made = lanes(silent=True)
-    story: list[Any] = []
-    made._progress = SimpleNamespace(release=story.append)  # type: ignore[assignment]
-    made._tools = SimpleNamespace(wake=lambda: story.append("wake"))  # type: ignore[assignment]
-
-    def lane(number: int, *, has: bool) -> Any:
-        def told(word: str) -> Any:
-            return lambda *_, **__: story.append(f"{word} {number}") or has
-
-        return SimpleNamespace(
-            lane=number, release=told("release"), wait_at_rest=told("rest"), moved=told("goes on")
-        )
-
-    made._lanes.update({0: lane(0, has=True), 1: lane(1, has=False)})
-
-    def forget() -> None:
-        story.append("forget")
-        if fails:
-            raise QuotaError("not now", seconds=1)
-
-    with pytest.raises(QuotaError) if fails else nullcontext():
-        made.leave({"t"}, forget)
-
-    done = ["release 0", "release 1", "rest 0", "forget", "goes on 0"]
-    assert story == [*done, *([] if fails else [{"t"}, "wake"])]
-
-
 def test_an_attempt_that_was_cancelled_gives_its_lane_no_slot() -> None:
     """Spark began it nevertheless, and it is told to leave; the lane waits on."""
     made = lanes(silent=True)
@@ -129,20 +99,21 @@ def test_a_lane_whose_topics_are_paused_does_not_wait_for_a_slot() -> None:
 
 def test_offsets_of_groups_are_sent_to_the_lane_that_got_the_partition() -> None:
     """It remembers nothing of them, as one that was started again; and the run tells the new generation."""
-    source = SourcePartition("orders", 0)
-    moved: list[Any] = [(3, {source}), None]
+    source, gone = SourcePartition("orders", 0), SourcePartition("gone", 0)
+    moved: list[Any] = [(3, {source: 1, gone: None}), None]
     told: list[Any] = []
+    parked: list[Any] = []
     link: Any = SimpleNamespace(
         generation=2,
         lanes=SimpleNamespace(
             moves=SimpleNamespace(look=lambda publish, *, elastic: elastic and publish() and moved.pop(0))
         ),
-        _taken=SimpleNamespace(move=lambda: True),
+        _taken=SimpleNamespace(move=lambda: True, parked=parked.append),
         group_thread=SimpleNamespace(lane_restarted=told.append),
     )
     for _ in range(2):
         LinkThread._look_at_lanes(link, elastic=True)
-    assert (link.generation, told) == (3, [{source}])
+    assert (link.generation, told, parked) == (3, [{source, gone}], [{"gone"}])
 
 
 def changed_link(outcomes: list[Any]) -> Any:
@@ -157,12 +128,14 @@ def changed_link(outcomes: list[Any]) -> Any:
     plain: Any = SimpleNamespace()
     common = replace(spec(), source=plain, target=plain)
     lanes = SimpleNamespace(
-        moves=SimpleNamespace(whole=nullcontext(), pending=False), reconfigure=lambda *_: None
+        moves=SimpleNamespace(whole=nullcontext(), pending=False, park=lambda _: set()),
+        reconfigure=lambda _: None,
+        release=lambda _: None,
     )
     return SimpleNamespace(
         name="a->b", _spec=common, lanes=lanes, configuration=ConfigurationRecords(common, SYSTEM_CLOCK),
-        _taken=SimpleNamespace(reconfigure=reconfigure), _refresh_topics=lambda: None,
-        _records=SimpleNamespace(stops=SimpleNamespace(tried_again=lambda *_: None)),
+        _taken=SimpleNamespace(reconfigure=reconfigure, parked=lambda *_, **__: None), _refresh_topics=lambda: None,
+        _look_at_lanes=lambda: None, _records=SimpleNamespace(stops=SimpleNamespace(tried_again=lambda *_: None)),
     )  # fmt: skip
 
 

@@ -118,19 +118,21 @@ class Link:
         return self.work
 
     def publish(
-        self, lanes: Mapping[SourcePartition, int], givers: Collection[int], *, fence: bool
+        self, lanes: Mapping[SourcePartition, int | None], givers: Collection[int], *, fence: bool
     ) -> Generation:
         if self.fails:
             self.fails -= 1
             raise UnreachableError("the target is away")
-        if any(self.layout.assignment.partitions[source] != lane for source, lane in lanes.items()):
+        if any(self.layout.assignment.partitions.get(source) != lane for source, lane in lanes.items()):
             self.layout = moved(self.layout, lanes, givers=givers, now_ms=0)
         if fence:
             assert all(self.lanes[giver].away == "giving" for giver in givers), "none begins meanwhile"
             self.fenced.append(tuple(givers))
         return self.layout
 
-    def look(self, at: float, *, elastic: bool = True) -> tuple[int, Collection[SourcePartition]] | None:
+    def look(
+        self, at: float, *, elastic: bool = True
+    ) -> tuple[int, Mapping[SourcePartition, int | None]] | None:
         self.clock.now = at
         return self.moves.look(self.publish, elastic=elastic)
 
@@ -273,7 +275,7 @@ def uneven(monkeypatch: pytest.MonkeyPatch) -> Any:
     made.moves.stop()
 
 
-def until_it_pays(link: Link) -> tuple[int, Collection[SourcePartition]] | None:
+def until_it_pays(link: Link) -> tuple[int, Mapping[SourcePartition, int | None]] | None:
     """Looks for a window, with lane 0 behind; returns what the last look says."""
     at = link.clock.now
     for number in range(int(WINDOW_SECONDS / LOOK_SECONDS)):
@@ -292,7 +294,7 @@ def test_a_lane_that_is_behind_gives_partitions_and_goes_on(uneven: Link) -> Non
     """Published, told, claimed, given: the lane is not fenced, and no attempt of it ends."""
     order: list[str] = []
     uneven.lanes[0].claims = lambda lane, number: (order.append("told"), uneven.moves.claimed(lane, number))
-    assert until_it_pays(uneven) == (2, {THREE: 2}.keys())
+    assert until_it_pays(uneven) == (2, {THREE: 2})
     assert uneven.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO, THREE]}
     assert [(lane.generation, lane.away) for lane in uneven.lanes.values()] == [(2, ""), (1, ""), (2, "")]
     assert uneven.fenced == []
@@ -312,7 +314,7 @@ def test_a_lane_that_does_not_claim_the_move_ends_and_is_fenced(uneven: Link) ->
     assert uneven.moves.pending
     assert uneven.look(45.0, elastic=False) is None
     assert uneven.fenced == []
-    assert uneven.look(90.0, elastic=False) == (2, {THREE: 2}.keys())
+    assert uneven.look(90.0, elastic=False) == (2, {THREE: 2})
     assert uneven.fenced == [(0,)]
     assert uneven.layout.generation == 2, "it was published once"
     assert uneven.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO, THREE]}
@@ -323,7 +325,7 @@ def test_a_lane_in_a_long_transaction_is_waited_for_while_it_runs(uneven: Link) 
     """It mirrors its partitions until then; one that runs no more ends, and its next attempt has the new layout."""
     assert until_it_pays(uneven) is None
     uneven.moves.claimed(0, 2)
-    assert uneven.look(45.0, elastic=False) == (2, {THREE: 2}.keys())
+    assert uneven.look(45.0, elastic=False) == (2, {THREE: 2})
     assert uneven.fenced == []
     assert uneven.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO, THREE]}
 
@@ -332,7 +334,7 @@ def test_a_lane_that_runs_no_more_proves_nothing(uneven: Link) -> None:
     """EO-2: it is fenced at once, so that its partitions do not wait for a worker that is lost."""
     assert until_it_pays(uneven) is None
     uneven.moves.slots.ended(0, crashed=True, now=45.0)
-    assert uneven.look(45.0, elastic=False) == (2, {THREE: 2}.keys())
+    assert uneven.look(45.0, elastic=False) == (2, {THREE: 2})
     assert uneven.fenced == [(0,)]
 
 
@@ -346,6 +348,67 @@ def test_a_balancing_move_that_fails_takes_nothing_before_it_is_published(uneven
     assert uneven.look(31.0, elastic=False) is not None
     assert uneven.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO, THREE]}
     assert uneven.fenced == []
+
+
+OTHER = SourcePartition("other", 0)
+
+
+@pytest.fixture
+def leaving(link: Link) -> Link:
+    """A link whose lane 0 has a partition of another topic as well."""
+    link.lanes[0].items.append(AssignedPartition(OTHER, "s", "other", "t"))
+    link.layout = moved(
+        Generation(
+            generation=0, revision=1, run="r", highest_lane=2,
+            assignment=Assignment(3, {ZERO: 0, ONE: 1, TWO: 2, OTHER: 0}), timestamp=0,
+        ), {}, givers=[], now_ms=0,
+    )  # fmt: skip
+    return link
+
+
+def test_a_topic_that_leaves_is_parked_and_its_lane_goes_on(leaving: Link) -> None:
+    """EO-2: no attempt ends; it is parked for good once the lane has claimed a generation without it."""
+    leaving.lanes[0].claims = leaving.moves.claimed
+    assert leaving.moves.park({"other", "unknown"}) == {"other"}
+    assert leaving.moves.pending
+    assert not leaving.moves.parked({"other"})
+    assert leaving.look(1.0, elastic=False) == (2, {OTHER: None})
+    assert leaving.layout.assignment == Assignment(3, {ZERO: 0, ONE: 1, TWO: 2}, frozenset({OTHER}))
+    assert leaving.layout_of_lanes == {0: [ZERO], 1: [ONE], 2: [TWO]}
+    assert [lane.generation for lane in leaving.lanes.values()] == [2, 1, 1]
+    assert leaving.fenced == []
+    assert leaving.moves.parked({"other"})
+    assert leaving.moves.park({"unknown"}) == set()
+    assert not leaving.moves.pending
+
+
+@pytest.mark.parametrize("claiming", [True, False])
+def test_a_lane_that_has_nothing_left_or_claims_nothing_is_fenced(leaving: Link, *, claiming: bool) -> None:
+    """An attempt without partitions would end, and a query makes no claims: both rest until the fence."""
+    leaving.moves.start(leaving.jobs, claiming=claiming)  # type: ignore[arg-type]
+    topics, givers = ({"t"}, (0, 1, 2)) if claiming else ({"other"}, (0,))
+    assert leaving.moves.park(topics) == topics
+    assert all(leaving.lanes[lane].away == "giving" for lane in givers)
+    leaving.fails = 1
+    with pytest.raises(UnreachableError):
+        leaving.look(1.0, elastic=False)
+    assert leaving.moves.pending
+    assert leaving.look(2.0, elastic=False) is not None
+    assert leaving.fenced == [givers]
+    assert {lane.away for lane in leaving.lanes.values()} == {""}
+    assert leaving.layout_of_lanes == (
+        {0: [OTHER], 1: [], 2: []} if claiming else {0: [ZERO], 1: [ONE], 2: [TWO]}
+    )
+
+
+def test_a_lane_whose_topics_left_while_it_waits_for_a_slot_holds_no_other_up(link: Link) -> None:
+    """It is due as long as it waits, and has nothing to lend."""
+    lose(link, 1, 100.0)
+    lose(link, 2, 100.5)
+    link.lanes[1].items.clear()
+    assert link.look(110.0) is None
+    assert link.jobs.cancelled[-1] == 1
+    assert link.look(111.0) == (2, {TWO: 0})
 
 
 def test_lanes_are_not_balanced_unless_the_link_says_so(link: Link) -> None:

@@ -11,8 +11,9 @@ from eomirror.config import Cluster, Link
 from eomirror.driver.link_tools import Copies
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.driver.taken_link import TakenLink
-from eomirror.errors import ClusterError, QuotaError
+from eomirror.errors import ClusterError, NotReadyError, QuotaError, TopicError
 from eomirror.lane.spec import AssignedPartition, LaneSpec
+from eomirror.link.start_checks import Refused
 from eomirror.records.control import decode_control
 from eomirror.types import SourcePartition
 from support.fakes.clocks import PlayedClock
@@ -42,14 +43,17 @@ class Rig:
         )  # fmt: skip
         self.stops = StopRecords(self.spec, PlayedClock(100.0))
         sessions: Any = SimpleNamespace(close=lambda: None)
-        tools: Any = SimpleNamespace(wants_goals=False, copies=Copies(), clock=PlayedClock(0.0))
+        self.copies = Copies()
+        tools: Any = SimpleNamespace(wants_goals=False, copies=self.copies, clock=PlayedClock(0.0))
+        self.found: tuple[AssignedPartition, ...] = ()
+        self.refused: dict[str, Refused] = {}
         self.taken = TakenLink(self.spec, sessions, lambda _: self, lambda _: self, tools)  # type: ignore[arg-type, return-value]
         self.taken.take(bool, lambda _: None)
 
     # as discovery
 
-    def prepare(self, **_: bool) -> tuple[()]:
-        return ()
+    def prepare(self, **_: bool) -> tuple[AssignedPartition, ...]:
+        return self.found
 
     def refresh(self) -> tuple[AssignedPartition, ...]:
         return (ORDERS,) if self.ready else ()
@@ -59,12 +63,14 @@ class Rig:
 
     # as owner
 
-    def acquire(self, *_: Any, **__: Any) -> Any:
+    def acquire(self, _lanes: int, partitions: Sequence[AssignedPartition], **__: Any) -> Any:
+        self.acquired = partitions
         return SimpleNamespace()
 
-    def extend(self, new: Sequence[AssignedPartition], _needs: Any) -> Any:
+    def extend(self, new: Sequence[AssignedPartition], _needs: Any, *, given_up: dict[str, str]) -> Any:
         # the keeper renews the claim meanwhile
         self.seen.append(self.shown())
+        self.given_up = given_up
         return self.publish(new)
 
     def forget(self, topics: Any) -> None:
@@ -123,6 +129,16 @@ def test_a_topic_that_the_owner_gives_to_no_lane_is_shown_as_skipped() -> None:
     assert "is skipped" in stop.reason
 
 
+def test_the_reason_of_the_owner_is_shown_with_what_to_do() -> None:
+    """Not only in the log of a process that may be elsewhere."""
+    rig = Rig()
+    rig.ready, rig.publish = True, lambda _: {}
+    rig.refused = {"orders": Refused(NotReadyError("orders is filled", fix="--resume-at orders-0=7"))}
+    rig.look()
+    (stop,) = decode_control(rig.log).stopped
+    assert (stop.reason, stop.fix) == ("orders is filled", "--resume-at orders-0=7")
+
+
 def test_a_topic_that_was_forgotten_is_new_when_it_comes_again() -> None:
     """By the owner first: if that fails, nothing else forgets it."""
     rig = Rig()
@@ -134,3 +150,109 @@ def test_a_topic_that_was_forgotten_is_new_when_it_comes_again() -> None:
     assert (rig.seen, rig.taken.known) == ([{"orders"}, {"orders"}], set())
     rig.look()
     assert rig.taken.known == {ORDERS.source}
+
+
+def mirroring(name: str, *topics: str) -> Link:
+    """A link of these topics."""
+    return Link(name=name, source="a", target="b", topics=topics)
+
+
+def test_a_topic_that_another_link_has_waits_until_that_one_has_released_it() -> None:
+    """Then this one goes on at its positions, once; a topic that nothing releases stays shown."""
+    rig = Rig()
+    rig.copies.configure([rig.spec.link, mirroring("c->b", "orders")])
+    rig.copies.take("c->b", [ORDERS])
+    rig.ready = True
+    assert rig.look() == {"orders"}
+    (stop,) = decode_control(rig.log).stopped
+    assert "link c->b already mirrors to the same target topic" in stop.reason
+    assert "exclude the topic" in stop.fix
+
+    rig.copies.configure([rig.spec.link, mirroring("c->b", "other")])
+    rig.look()
+    (stop,) = decode_control(rig.log).stopped
+    assert "waits until link c->b has released it" in stop.reason
+    assert (rig.seen, rig.taken.known) == ([], set())
+
+    rig.copies.release(mirroring("c->b", "other"), {"orders"}, proved=True)
+    assert rig.look() == set()
+    assert (rig.given_up, rig.taken.known, rig.taken.waiting) == ({"orders": "c->b"}, {ORDERS.source}, {})
+    rig.taken.parked({"orders"})
+    rig.taken.known.clear()
+    rig.look()
+    assert rig.given_up == {}, "its own positions are the newest"
+
+
+def test_a_topic_is_new_where_the_link_before_has_not_proved_that_it_is_through() -> None:
+    """Such as one that another mirror has taken: its positions may advance."""
+    rig = Rig()
+    other = mirroring("c->b", "orders")
+    rig.copies.configure([rig.spec.link, other])
+    rig.copies.take(other.name, [ORDERS])
+    rig.copies.release(other)
+    rig.ready = True
+    rig.look()
+    assert rig.given_up == {}
+
+
+def test_an_extension_that_fails_goes_on_at_the_same_positions_in_the_next_round() -> None:
+    """F2: what another link has given up is not lost with an answer."""
+    rig = Rig()
+    other = mirroring("c->b", "orders")
+    rig.copies.take(other.name, [ORDERS])
+    rig.copies.release(other, proved=True)
+    rig.ready = True
+
+    def refuse(_: Sequence[AssignedPartition]) -> Any:
+        raise ClusterError("the target does not answer", fix="wait")
+
+    rig.publish, whole = refuse, rig.publish
+    with pytest.raises(ClusterError):
+        rig.look()
+    rig.given_up, rig.publish = {}, whole
+    rig.look()
+    assert rig.given_up == {"orders": other.state_name}
+
+
+@pytest.mark.parametrize("state", ["configured", "leaving", "given up"])
+def test_a_link_that_begins_takes_what_another_one_has_later(state: str) -> None:
+    """In the same change, that one is about to release it; two links that both want it are refused."""
+    rig = Rig()
+    other = mirroring("c->b", "orders")
+    rig.copies.configure([rig.spec.link, other] if state == "configured" else [rig.spec.link])
+    rig.copies.take(other.name, [ORDERS])
+    if state == "given up":
+        rig.copies.release(other, proved=True)
+    rig.found, rig.taken.owner = (ORDERS,), None
+    if state == "configured":
+        with pytest.raises(TopicError, match="written twice"):
+            rig.taken.take(bool, lambda _: None)
+        return
+    rig.taken.take(bool, lambda _: None)
+    assert (rig.acquired, rig.taken.known) == ((), set())
+
+
+def test_a_topic_that_was_refused_for_another_link_goes_on_when_that_one_is_taken() -> None:
+    """As after a restart with a changed file: asked for once, and only of a link that has given the topic up."""
+    rig = Rig()
+    other = mirroring("c->b", "orders")
+    rig.copies.configure([rig.spec.link, other])
+    rig.ready, rig.publish = True, lambda _: {}
+    rig.refused = {"orders": Refused(NotReadyError("filled", fix="-"), other.state_name)}
+    rig.look()
+    assert (rig.given_up, rig.taken.known) == ({}, {ORDERS.source})
+
+    def looked() -> int:
+        before = len(rig.seen)
+        rig.look()
+        return len(rig.seen) - before
+
+    assert looked() == 0, "it is in no hand of this run"
+    rig.copies.own(other)
+    assert looked() == 0, "it still mirrors the topic"
+    rig.copies.configure([rig.spec.link, mirroring("c->b", "else")])
+    assert looked() == 1
+    assert rig.given_up == {"orders": other.state_name}
+    assert looked() == 0, "refused again"
+    rig.copies.release(other)
+    assert not rig.copies.given_up(other.state_name, "orders"), "another mirror may have it"

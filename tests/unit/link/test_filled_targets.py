@@ -12,6 +12,8 @@ from eomirror.link.start_rules import (
     Copy,
     Held,
     ReverseLink,
+    ahead,
+    carried_on_error,
     filled,
     filled_error,
     link_of,
@@ -83,6 +85,41 @@ def test_twins_copy_the_same_partition_and_sharers_another() -> None:
         for source, found in twins([ITEM], others, source_cluster_id="S").items()
     } == {ITEM.source: ["twin"]}
     assert sharers([ITEM], others, source_cluster_id="S") == {ITEM.source: {"shares", "joins"}}
+
+
+def test_a_copy_is_carried_on_by_a_link_that_is_further_in_the_same_one() -> None:
+    """EO-1: by ids, as twins are; the furthest of several counts, and one that places records otherwise is none."""
+    others = [
+        ReverseLink("behind", position(offset=6)),
+        ReverseLink("here", position(offset=7)),
+        ReverseLink("ahead", position(offset=9)),
+        ReverseLink("further", position(offset=12)),
+        ReverseLink("again", position(offset=11)),
+        ReverseLink("recreated", position(offset=50, topic_id="other")),
+        ReverseLink("elsewhere", position(offset=50, target_topic="other")),
+        ReverseLink("older", position(offset=50, target_topic_id="gone")),
+        ReverseLink("shares", position(offset=50, source_cluster_id="T")),
+        ReverseLink("next", position(offset=50, partition=1)),
+        ReverseLink("keyed", position(offset=50, keyed={"0": 3})),
+    ]
+
+    def found(offsets: dict[SourcePartition, int], *, keyed: bool = False) -> dict[SourcePartition, str]:
+        twins_ahead = ahead([ITEM], offsets, others, source_cluster_id="S", keyed=keyed)
+        return {source: each.link for source, each in twins_ahead.items()}
+
+    assert found({ITEM.source: 7}) == {ITEM.source: "further"}
+    assert found({ITEM.source: 12}) == {}
+    assert found({}) == {ITEM.source: "further"}
+    assert found({}, keyed=True) == {ITEM.source: "keyed"}
+
+    twin = {ITEM.source: others[3], SourcePartition("orders", 1): others[2]}
+    error = carried_on_error("l", twin, {ITEM.source: 7, SourcePartition("orders", 1): 8})
+    assert (
+        "link further has mirrored orders-0 in the meantime, and is at 12 where this link is at 7"
+        in error.message
+    )
+    assert "and so are 1 more partitions" in error.message
+    assert "--resume-at orders-0=12 --resume-at orders-1=9" in error.fix
 
 
 def test_only_a_running_twin_keeps_a_link_from_running() -> None:

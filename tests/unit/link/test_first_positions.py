@@ -14,9 +14,12 @@ from eomirror.config import Link
 from eomirror.lane.spec import AssignedPartition
 from eomirror.link.first_positions import FirstPositions
 from eomirror.link.start_checks import StartChecks, StartFacts
+from eomirror.link.start_rules import ReverseLink
 from eomirror.plane.protocol import ProducerIdentity
+from eomirror.records.control import Generation, decode_control
 from eomirror.records.names import LinkNames
-from eomirror.types import SourcePartition
+from eomirror.records.position import decode_position
+from eomirror.types import Assignment, SourcePartition
 from support.fakes.lane_fakes import position
 
 T0, T1 = SourcePartition("t", 0), SourcePartition("t", 1)
@@ -53,6 +56,42 @@ def test_a_record_that_arrives_while_the_source_is_asked_is_mirrored() -> None:
 def test_the_end_is_asked_for_once() -> None:
     """`latest` is one moment."""
     assert starts(Growing(), "latest") == {T0: 10, T1: 20}
+
+
+def test_what_another_link_has_given_up_goes_on_at_its_position() -> None:
+    """EO-3: with what both logs tell of it, counted anew; older positions of this link are deleted elsewhere."""
+    link = Link(name="two", source="east", target="west", topics=("t",))
+    last = position(
+        T0, 70, target_offset=55, records=3, total_records=60, digest="abc", batch_offset=68, batch_crc=9, header=True,
+        leader_epoch=4, missing=2, total_dropped={"loop": 1}, producer_id=5, producer_epoch=6,
+    )  # fmt: skip
+    twin = ReverseLink("one", last)
+    target: Any = SimpleNamespace(
+        describe_topics=lambda names: {names[0]: SimpleNamespace(partitions=2)},
+        offsets=lambda names, **_: dict.fromkeys(names, 99),
+        existing_offsets=lambda names, **_: dict.fromkeys(names, 99),
+    )
+    first = FirstPositions(
+        link, LinkNames("two"), source=target, target=target, source_cluster_id="S", run="r",
+        identity=ProducerIdentity(1, 0), now_ms=8, given={T0: twin},
+    )  # fmt: skip
+    layout = Generation(
+        generation=4, revision=1, run="r", highest_lane=0, assignment=Assignment(1, {T0: 0}), timestamp=0
+    )
+    item = AssignedPartition(T0, last.topic_id, last.target_topic, last.target_topic_id)
+    with patch("eomirror.link.first_positions.existing_ends", lambda *_, **__: {}):
+        made, deleted, adopted = first.records(layout, [item], frozenset({T0}), adopt={}, start="earliest")
+    assert (made.partition, deleted.partition, deleted.value) == (0, 1, None)
+    assert made.key == deleted.key
+    got = decode_position(T0, made.value, where="here")
+    kept = ("offset", "target_offset", "batch_offset", "batch_crc", "header", "leader_epoch", "target_writer")
+    assert [getattr(got, name) for name in kept] == [getattr(last, name) for name in kept]
+    assert (got.generation, got.lane, got.run, got.epoch, got.txn) == (4, 0, "r", 0, 0)
+    assert (got.records, got.total_records, got.total_dropped, got.digest, got.missing) == (0, 0, {}, "", 0)
+    (note,) = decode_control([(adopted.key, adopted.value, "control-0")]).adopted
+    assert (note.replicator, note.place, note.offset, note.target_offset) == (
+        "link one", "eomirror.one.positions", 70, 55,
+    )  # fmt: skip
 
 
 class Filled:

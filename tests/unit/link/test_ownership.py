@@ -176,11 +176,28 @@ def test_partitions_that_left_stay_known() -> None:
 def test_a_revision_adds_and_never_moves() -> None:
     """EO-2: same generation, next revision, old partitions where they were."""
     before = generation(run="ours")
-    after = revised(before, [PAYMENTS], now_ms=2)
+    after = revised(before, [LATER], now_ms=2)
 
     assert (after.generation, after.revision) == (7, 4)
     assert after.assignment.partitions[ORDERS] == 1
-    assert PAYMENTS in after.assignment.partitions
+    assert LATER in after.assignment.partitions
+
+
+def test_a_partition_that_comes_back_gets_a_generation_of_its_lane() -> None:
+    """EO-2: within the one before, another lane may have had it; and a lane that gets none goes on as it is."""
+    layout = Assignment(3, {ORDERS: 0, PAYMENTS: 1, LATER: 2})
+    before = Generation(generation=7, revision=3, run="ours", highest_lane=4, assignment=layout, timestamp=0)
+    away = moved(before, {LATER: None, PAYMENTS: None}, givers=[1, 2], now_ms=5)
+    assert away.assignment == Assignment(3, {ORDERS: 0}, frozenset({LATER, PAYMENTS}))
+    assert [away.of_lane(lane) for lane in range(3)] == [7, 8, 8]
+
+    back = revised(away, [LATER], now_ms=6)
+    lane = back.assignment.partitions[LATER]
+    assert (back.generation, back.assignment.parked) == (9, {PAYMENTS})
+    assert back.since == tuple(9 if number == lane else away.of_lane(number) for number in range(3))
+    for lanes, givers in (({ORDERS: None}, [1]), ({LATER: None}, [0, 1, 2])):
+        with pytest.raises(StateError, match="EO-2"):
+            moved(away, lanes, givers=givers, now_ms=5)
 
 
 @pytest.mark.parametrize(
@@ -400,12 +417,14 @@ def test_a_partition_that_left_the_link_is_known_no_more() -> None:
     """Neither in a lane nor parked; the others keep their lanes, and one that comes again is like a new one."""
     before = Generation(
         generation=4, revision=2, run="r", highest_lane=3, timestamp=1, since=(3, 4),
-        assignment=Assignment(2, {ORDERS: 0, PAYMENTS: 1}, frozenset({LATER})),
+        assignment=Assignment(2, {ORDERS: 0}, frozenset({LATER, PAYMENTS})),
     )  # fmt: skip
     after = left(before, {PAYMENTS, LATER}, now_ms=9)
     assert after == replace(
         before, revision=3, timestamp=9, assignment=Assignment(2, {ORDERS: 0}, frozenset())
     )
+    with pytest.raises(StateError, match="EO-2"):
+        left(before, {ORDERS}, now_ms=9)
     again = next_generation(
         ControlView(before),
         run="s",

@@ -108,7 +108,7 @@ GOLDEN: list[tuple[Any, bytes, bytes, str | None]] = [
         b'{"kind":"generation"}',
         (b'{"v":1,"generation":9,"revision":0,"run":"r","lanes":2,"highest_lane":1,"assignment":[{"a":[0]},{}'
         b'],"parked":{},"timestamp":5,"since":[9,8]}'),
-        "generation 9, 2 lanes, run r, after partitions were moved between lanes",
+        "generation 9, 2 lanes, run r, after partitions changed lanes",
     ),
     (
         Claim(
