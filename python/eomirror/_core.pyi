@@ -27,6 +27,7 @@ __all__ = [
     "alter_client_quotas",
     "build_profile",
     "decode_offset_map",
+    "delete_topics_by_id",
     "describe_client_quotas",
     "digest_behind",
     "encode_offset_map",
@@ -1401,4 +1402,23 @@ def alter_client_quotas(
 
     Raises:
         MirrorError: No broker answers, or it refuses us.
+    """
+
+def delete_topics_by_id(
+    properties: dict[str, str], tokens: _Tokens | None, ids: Sequence[str], seconds: float
+) -> list[tuple[str, str]]:
+    """
+    Delete topics by their ids (KIP-516); those that the broker refuses to delete, each with Kafka's name of the error.
+
+    One that does not exist is deleted already; another topic that has its name is left alone.
+
+    Args:
+        properties: As of a `HangingTransactionClient`.
+        tokens: As of a `PlaneReader`.
+        ids: In the form of Kafka's tools.
+        seconds: Maximum time.
+
+    Raises:
+        MirrorError: No broker answers, or it refuses us.
+        ValueError: A text is no topic id.
     """

@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
+# links that have no offset map
+UNMAPPED = [
+    pytest.param(
+        {"partitions": "keyed", "origin_header": True, "target_partitions": 3, "plane": plane_under_test()},
+        id="keyed",
+    ),
+    pytest.param({"transform": {"sql": "SELECT key, value FROM records"}}, id="query"),
+]
 NAMINGS = [pytest.param(False, id="prefix", marks=pytest.mark.slow), pytest.param(True, id="identity")]
 
 
@@ -43,9 +51,11 @@ class Scene(Disaster):
 
     Attributes:
         deletes: Whether a topic that is gone leaves with its copy, at once.
+        given: Settings of a link that has no offset map, and so follows no groups.
     """
 
     deletes = False
+    given: dict[str, Any] | None = None
 
     def settings(self, *, lost: bool = False) -> dict[str, Any]:
         """Both links by patterns of this test's topics."""
@@ -53,6 +63,9 @@ class Scene(Disaster):
         found["links"][0]["topics"] = [f"{self.name}\\..*"]
         if self.deletes:
             found["links"][0] |= {"deletions": "delete", "deletion_delay": "0s"}
+        if self.given:
+            found["links"][0] |= self.given
+            found["defaults"] = {"lanes": 2, "heartbeats": "off"}
         if self.with_back:
             found["links"][1]["topics"] = [("" if self.equal_names else "east\\.") + f"{self.name}\\..*"]
         return found
@@ -447,3 +460,33 @@ def test_a_mirror_that_dies_before_it_has_forgotten_a_topic(scenes: Any) -> None
     assert {name: one["verdict"] for name, one in found.items()} == dict.fromkeys(
         [f"{topic}-{n}" for topic in (scene.topic, scene.source("came")) for n in (0, 1)], "equal"
     )
+
+
+@pytest.mark.parametrize("given", UNMAPPED)
+@pytest.mark.timeout(300)
+def test_a_topic_of_a_link_without_an_offset_map_comes_again(scenes: Any, given: dict[str, Any]) -> None:
+    """`deletions: delete`: placed by key, or by a query; the new records are on a new copy, each once."""
+    scene = scenes(back=False)
+    scene.deletes, scene.given = True, given
+    source, target = scene.source("came"), scene.target("came")
+    scene.write("east", 20)
+
+    def copied(*written: dict[int, list[Record]]) -> bool:
+        """Compares values: the key decides the partition, and the statement leaves the timestamp out."""
+        wanted = sorted(record[1] for one in written for rows in one.values() for record in rows)
+        copies = scene.held("came") if target in scene.topics("west") else {}
+        return sorted(record[1] for rows in copies.values() for record in rows) == wanted
+
+    first = scene.make("came", 2)
+    with running(Mirror(scene.config(), spark=scene.spark, links=[scene.name])):
+        wait_for(lambda: copied(first), 90)
+        delete_topic(scene.east, source)
+        wait_for(lambda: target not in scene.topics("west"), 60)
+        wait_for(lambda: scene.shown() == ({scene.topic}, [], "0"), 30)
+        assert source not in scene.topics("east"), "a reader has created it"
+        again = scene.make("came", 4)
+        wait_for(lambda: copied(again), 60)
+        more = scene.fill(source, 4)
+        scene.write("east", 20)
+        wait_for(lambda: copied(again, more) and scene.count("west") == scene.count("east"), 60)
+    assert copied(again, more)

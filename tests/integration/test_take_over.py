@@ -351,3 +351,41 @@ def test_an_owner_that_dies_within_a_move_is_followed_by_one_that_fences_all(
             lane.commit()
     with pytest.raises(SupersededError):
         dies.move(to, [0])
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.timeout(120)
+def test_an_owner_that_is_overtaken_while_it_forgets_a_topic_writes_nothing(
+    mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch, *, early: bool
+) -> None:
+    """EO-2: taken before its fence, or between the fence and the publication; the newcomer forgets the topic itself."""
+    slow, newcomer = mirrors.owner(), mirrors.owner(take_over=True)
+    slow.acquire(1, mirrors.partitions)
+    state = newcomer._control.state
+    topics = {item.source.topic: b'{"kind":"own"}' for item in mirrors.partitions}
+    fence_lanes = OwnedControl.fence_lanes
+
+    def overtaken(self: OwnedControl, *arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(OwnedControl, "fence_lanes", fence_lanes)
+        if not early:
+            fence_lanes(self, *arguments, **options)
+        newcomer.acquire(1, mirrors.partitions)
+        if early:
+            fence_lanes(self, *arguments, **options)
+
+    monkeypatch.setattr(OwnedControl, "fence_lanes", overtaken)
+    with pytest.raises(SupersededError):
+        slow.forget(topics)
+
+    view, positions = state.control(), state.positions(wait_for_open=True, overruled=())
+    assert view.generation == newcomer._control.generation
+    assert positions.keys() == {item.source for item in mirrors.partitions}
+    newcomer.forget(topics)
+    assert not state.positions(wait_for_open=True, overruled=())
+    # the topic comes again: of that name, with first positions
+    added = newcomer.extend(mirrors.partitions)
+    assert {item.source for items in added.values() for item in items} == positions.keys()
+    found = state.positions(wait_for_open=True, overruled=())
+    assert {source: (one.generation, one.offset, one.txn) for source, one in found.items()} == dict.fromkeys(
+        positions, (2, 0, 0)
+    )

@@ -8,9 +8,13 @@ import pytest
 import yaml
 
 from eomirror import Mirror, load_config
+from eomirror.config import Cluster
+from eomirror.kafka.cluster_metadata import CreateTopic
+from eomirror.kafka.session import ClusterSession
 from eomirror.localkafka.cluster import ClusterSpec, LocalCluster
 from eomirror.status.reader import StatusReader
-from support.traffic.records import create_topic, produce, read_committed, some_records
+from eomirror.topics.native_admin import delete_topics
+from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,3 +106,29 @@ def test_to_an_older_kafka(
 
     assert read_committed(old.client_properties, f"a.{topic_name}") == committed
     assert plane == "native"
+
+
+def test_a_topic_is_deleted_by_its_id(old: LocalCluster, topic_name: str) -> None:
+    """Not the one that was created again since; what is deleted already is no error."""
+    properties = old.client_properties
+    session = ClusterSession(Cluster("old", dict(properties)), client_id="test")
+
+    def topic_id() -> str:
+        found = session.admin.describe_topics([topic_name])[topic_name]
+        return "" if found is None else found.topic_id
+
+    try:
+        create_topic(properties, topic_name)
+        wait_for(topic_id)
+        first = topic_id()
+        assert delete_topics(session, {topic_name: first}) == {}
+        wait_for(lambda: not topic_id())
+        # with a ZooKeeper the name is free a moment later
+        wait_for(lambda: session.admin.create_topics([CreateTopic(topic_name, 1, 1, {})]) or topic_id())
+        wait_for(topic_id)
+        assert delete_topics(session, {topic_name: first}) == {}
+        assert topic_id() not in {"", first}
+        assert delete_topics(session, {topic_name: topic_id()}) == {}
+        wait_for(lambda: not topic_id())
+    finally:
+        session.close()

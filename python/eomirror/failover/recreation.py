@@ -40,6 +40,7 @@ from eomirror.link.state import LinkState, control_of
 from eomirror.records.names import LinkNames
 from eomirror.records.recreation import CopyBack, Recreation
 from eomirror.topics.discovery import Discovery
+from eomirror.topics.native_admin import delete_topics
 from eomirror.types import SourcePartition
 from eomirror.verify.runner import Verifier
 from eomirror.verify.scope import with_origins
@@ -594,12 +595,14 @@ class _Recreate(PromotedLink):
         }
 
     def _delete(self, found: Recreation) -> None:
-        admin = self.sessions.source.admin
         there = self._not_deleted(found)
         if not there:
             return
         self.tell(f"deleting {', '.join(sorted(there)[:_SHOWN])} on {self.link.source}")
-        admin.delete_topics(sorted(there))
+        # not by name: a command that takes over meanwhile creates the topics again
+        refused = delete_topics(self.sessions.source, {topic: found.topics[topic] for topic in sorted(there)})
+        for error in refused.values():
+            raise error
         deadline = Deadline(_GONE_SECONDS, self.clock)
         while self._not_deleted(found):
             if deadline.passed:

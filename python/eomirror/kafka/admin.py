@@ -681,9 +681,13 @@ class ClusterAdmin:
                 right = Right("Delete", "topic", name)
                 raise self.translated(raised, f"delete topic {name}", right) from raised
 
+        self.deleted(names)
+        self._retrying.each(list(names), send, failed)
+
+    def deleted(self, names: Iterable[str]) -> None:
+        """Records that topics were deleted: they are not waited for any more."""
         for name in names:
             self._created.pop(name, None)
-        self._retrying.each(list(names), send, failed)
 
     def create_partitions(self, name: str, total: int) -> None:
         """

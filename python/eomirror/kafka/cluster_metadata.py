@@ -23,7 +23,9 @@ __all__ = [
     "config_value",
     "current_topic_id",
     "is_deleted",
+    "is_topic_id",
     "leaderless_error",
+    "native_id",
     "operations",
     "topic_facts",
     "topic_shape",
@@ -216,8 +218,18 @@ def current_topic_id(topic: TopicFacts | None, remembered: str, *, there: bool) 
 
 
 def are_other_ids(one: str, other: str) -> bool:
-    """Returns True if two topic ids prove that they are of two topics; brokers without ids report one for all."""
-    return one != other and all(each and each != _NO_ID for each in (one, other))
+    """Returns True if two topic ids prove that they are of two topics."""
+    return one != other and is_topic_id(one) and is_topic_id(other)
+
+
+def is_topic_id(text: str) -> bool:
+    """Returns True if a text is the id of one topic; brokers without ids report one for all."""
+    return text not in {"", _NO_ID}
+
+
+def native_id(topic_id: str) -> str:
+    """Returns a topic id as the extension and Kafka's tools write it: URL-safe, where librdkafka has plain base64."""
+    return topic_id.replace("+", "-").replace("/", "_")
 
 
 def is_deleted(name: str, topic_id: str, topics: Mapping[str, TopicFacts | None]) -> bool:

@@ -11,7 +11,7 @@ from eomirror._native import lacking_rights
 from eomirror.config.rights import Right, lacking_all, needed_rights
 from eomirror.errors import ClusterError, MirrorError, TopicError
 from eomirror.records.names import LinkNames
-from eomirror.topics.client_quotas import native_properties
+from eomirror.topics.native_admin import native_properties
 from eomirror.topics.state_topics import state_topics
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from eomirror.records.events import PastEvent, change_events
 from eomirror.records.kept_entries import OwnEntry, TargetComparison
 from eomirror.records.names import INTERNAL_TOPICS, LinkNames
 from eomirror.records.reports import decode_reports
-from eomirror.topics.client_quotas import client_quotas, set_client_quotas
 from eomirror.topics.entries import (
     CopyEntry,
     EntryChange,
@@ -39,6 +38,7 @@ from eomirror.topics.entries import (
     wanted_acls,
     wanted_quotas,
 )
+from eomirror.topics.native_admin import client_quotas, delete_topics, set_client_quotas
 from eomirror.topology.filters import topic_filter
 
 if TYPE_CHECKING:
@@ -598,8 +598,9 @@ class TargetEntries:
                 values: dict[Any, float | None] = {one.entry: None if leave else one.value for one in changes}
                 return {**set_client_quotas(target, values)}
             if of == "topic":
-                target.admin.delete_topics([entry.name for entry in entries])
-                return {}
+                # not by name: it may be that of a new copy, if another process forgets the topic meanwhile
+                errors = delete_topics(target, {entry.name: entry.topic_id for entry in entries})
+                return {entry: errors[entry.name] for entry in entries if entry.name in errors}
             if not leave:
                 return {**target.admin.acls.add(entries)}
             refused: dict[Any, MirrorError] = {**target.admin.acls.delete(entries)}

@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admin;
 mod append;
 mod backoff;
 mod client;
@@ -45,7 +46,6 @@ mod oauth;
 pub mod probe;
 mod properties;
 mod protocol;
-mod quotas;
 mod rights;
 mod scram;
 mod secret;

@@ -5,6 +5,7 @@
 
 pub(crate) mod api_versions;
 pub(crate) mod client_quotas;
+pub(crate) mod delete_topics;
 pub(crate) mod describe_log_dirs;
 pub(crate) mod describe_producers;
 pub(crate) mod describe_transactions;

@@ -464,7 +464,7 @@ fn known((mark, holes, missing): HistoryTuple) -> PyResult<History> {
     })
 }
 
-fn topic_id(text: &str) -> PyResult<TopicId> {
+pub(crate) fn topic_id(text: &str) -> PyResult<TopicId> {
     TopicId::parse(text).ok_or_else(|| PyValueError::new_err(format!("{text:?} is no topic id")))
 }
 

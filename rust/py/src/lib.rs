@@ -5,6 +5,7 @@
 //! imported it may fork (PySpark does).
 
 mod acks;
+mod admin;
 mod audit;
 mod comparison;
 mod convert;
@@ -24,7 +25,6 @@ mod plane;
 mod planner;
 mod policy;
 mod provenance;
-mod quotas;
 mod rights;
 mod sink;
 mod tokens;
@@ -41,6 +41,7 @@ mod _core {
     #[pymodule_export]
     use crate::{
         acks::Acks,
+        admin::{alter_client_quotas, delete_topics_by_id, describe_client_quotas},
         audit::LogAudit,
         comparison::PartitionComparison,
         hanging::HangingTransactionClient,
@@ -57,7 +58,6 @@ mod _core {
         planner::{Planner, digest_behind},
         policy::Policy,
         provenance::last_hop,
-        quotas::{alter_client_quotas, describe_client_quotas},
         rights::lacking_rights,
         sink::{RowPlacer, SinkProducer},
         transform::Transform,

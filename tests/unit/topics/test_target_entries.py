@@ -97,10 +97,11 @@ class Admin:
         }
         return found, dict.fromkeys(set(names) - found.keys())
 
-    def delete_topics(self, names: list[str]) -> None:
-        self.acls.story += [f"delete topic {name}" for name in names]
-        for name in names:
-            del self.topics[name]
+    def delete_topics(self, ids: dict[str, str]) -> dict[str, MirrorError]:
+        """As `eomirror.topics.native_admin.delete_topics`: another topic of that name stays."""
+        self.acls.story += [f"delete topic {name}" for name in ids]
+        self.topics = {name: one for name, one in self.topics.items() if ids.get(name) != one}
+        return {}
 
 
 class Site:
@@ -120,6 +121,7 @@ class Site:
         self.positions: dict[Any, Any] = {}
         self.reads = 0
         monkeypatch.setattr(target_entries, "write_records", self.write)
+        monkeypatch.setattr(target_entries, "delete_topics", lambda at, ids: at.admin.delete_topics(ids))
         self.entries = TargetEntries(
             load_config({"clusters": ends, "links": [given]}).links[0],
             LinkSessions(*sides),
@@ -354,6 +356,20 @@ def test_a_copy_is_deleted_at_the_second_look(monkeypatch: pytest.MonkeyPatch) -
 
 
 GONE = CopyEntry("east.gone", "gone", "t1")
+
+
+def test_a_new_copy_of_that_name_is_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process, which has the link since, deleted the copy and made a new one while this one stood still."""
+    site = leaving(monkeypatch)
+    site.round()
+    site.clock.now += 60
+    plan = site.entries.compare(site.names, "id")
+    site.admins[1].topics["east.gone"] = "t3"
+
+    site.entries.apply(plan)
+
+    assert site.story == ["record", "delete topic east.gone"]
+    assert site.admins[1].topics["east.gone"] == "t3"
 
 
 def test_a_topic_leaves_with_its_copy_until_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from eomirror.config.clients import consumer_properties, producer_properties
 from eomirror.config.rights import account_of
 from eomirror.config.rules import CODECS
 from eomirror.errors import TransactionFailedError
+from eomirror.kafka.cluster_metadata import native_id
 from eomirror.plane.native.errors import NativeFailureError, Users, lane_error
 from eomirror.plane.native.oauth import as_text, with_tokens
 from eomirror.plane.protocol import (
@@ -242,7 +243,7 @@ class NativePlane:
                         start.offset,
                         start.leader_epoch,
                         start.epoch_offset,
-                        _id(start.topic_id),
+                        native_id(start.topic_id) or None,
                         (start.history.batch, start.history.holes.value, start.history.missing),
                     )
                     for start in starts
@@ -398,16 +399,11 @@ class NativePlane:
                 self._open_lane.route(
                     topic,
                     start.target_topic,
-                    target_id=_id(start.target_topic_id),
+                    target_id=native_id(start.target_topic_id) or None,
                     max_batch_bytes=int(size) if size.isdecimal() else _MAX_MESSAGE_BYTES,
                     partitions=start.target_partitions,
                 )
             self._routed[topic] = start.target_partitions
-
-
-def _id(topic_id: str) -> str | None:
-    # librdkafka writes plain base64, Kafka's own tools and the extension the URL-safe one
-    return topic_id.replace("+", "-").replace("/", "_") or None
 
 
 def _seen(

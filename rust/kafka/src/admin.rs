@@ -1,14 +1,17 @@
-//! Client quotas (KIP-546): describes and alters them.
+//! Requests of an administrator: client quotas (KIP-546), and the deletion of topics by their ids (KIP-516).
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::client::Client;
 use crate::error::Error;
+use crate::error_code::ErrorCode;
 use crate::protocol::Request;
 use crate::protocol::client_quotas::{
     AlterClientQuotas, ClientQuota, DescribeClientQuotas, QuotaChange, QuotaEntity,
 };
+use crate::protocol::delete_topics::DeleteTopics;
+use crate::topic::TopicId;
 
 impl Client {
     /// Returns all quotas that are set: needs `DescribeConfigs` on the cluster.
@@ -44,9 +47,23 @@ impl Client {
             .map(|each| (each.entity, refused(what, each.message, each.error)))
             .collect())
     }
+
+    /// Deletes topics by their ids: needs `Delete` on each. Another topic that has the name of one since is left alone.
+    ///
+    /// Returns the topics that the broker refuses to delete, with its error; one that does not exist is deleted already.
+    pub fn delete_topics(
+        &mut self,
+        ids: Vec<TopicId>,
+        deadline: Instant,
+    ) -> Result<Vec<(TopicId, ErrorCode)>, Error> {
+        let answer = self.call_any(&DeleteTopics { ids }, DeleteTopics::API.name, deadline)?;
+        let done = [ErrorCode::NONE, ErrorCode::UNKNOWN_TOPIC_ID];
+        let refusals = answer.into_iter();
+        Ok(refusals.filter(|(_, code)| !done.contains(code)).collect())
+    }
 }
 
-fn refused(what: &str, message: Option<String>, code: crate::error_code::ErrorCode) -> Error {
+fn refused(what: &str, message: Option<String>, code: ErrorCode) -> Error {
     let what = message.map_or_else(|| what.to_owned(), |text| format!("{what}: {text}"));
     Error::Refused { what, code }
 }

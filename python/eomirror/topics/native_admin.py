@@ -1,26 +1,33 @@
 """
-Reads and sets client quotas of a cluster, through the extension: librdkafka (2.16) has no request for them (KIP-546).
+Requests of an administrator through the extension, which librdkafka (2.16) lacks.
 
-The extension's client does not support every login that librdkafka has, such as Kerberos.
+They are client quotas (KIP-546), and the deletion of topics by their ids (KIP-516).  The extension's client does not
+support every login that librdkafka has, such as Kerberos.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eomirror._native import PlaneReader, alter_client_quotas, describe_client_quotas
+from eomirror._native import (
+    PlaneReader,
+    alter_client_quotas,
+    delete_topics_by_id,
+    describe_client_quotas,
+)
 from eomirror.config.clients import consumer_properties
 from eomirror.config.rights import Right, lacking
 from eomirror.errors import AuthorizationError, ClusterError
-from eomirror.kafka.cluster_metadata import QuotaEntry
+from eomirror.kafka.cluster_metadata import QuotaEntry, is_topic_id, native_id
 from eomirror.plane.native.oauth import as_text, with_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from eomirror.errors import MirrorError
     from eomirror.kafka.session import ClusterSession
 
-__all__ = ["client_quotas", "native_properties", "set_client_quotas"]
+__all__ = ["client_quotas", "delete_topics", "native_properties", "set_client_quotas"]
 
 _SECONDS = 30.0
 
@@ -80,6 +87,43 @@ def set_client_quotas(
         entry: ClusterError(f"{session.admin.name}: quota {entry}: {reasons[entry.entity]}")
         for entry in changes
         if entry.entity in reasons
+    }
+
+
+def delete_topics(session: ClusterSession, ids: Mapping[str, str]) -> dict[str, MirrorError]:
+    """
+    Deletes topics by their ids; returns the error of each that is refused.
+
+    A topic that has the name of one by the time the request arrives is left alone: another process may have deleted and
+    created it meanwhile.  Topics without an id are deleted by their names, and all where the extension cannot ask.
+
+    Args:
+        ids: Name and id of each topic.
+
+    Raises:
+        ClusterError: The cluster refuses or cannot be reached.
+    """
+    admin = session.admin
+    names = {native_id(topic_id): name for name, topic_id in ids.items() if is_topic_id(topic_id)}
+    by_name = set(ids) - set(names.values())
+    refused: dict[str, str] = {}
+    try:
+        properties, tokens = native_properties(session)
+    except ClusterError:
+        by_name = set(ids)
+    else:
+        found = delete_topics_by_id(properties, tokens, [*names], _SECONDS) if names else []
+        refused = {names[one]: why for one, why in found if why != "NOT_CONTROLLER"}
+        # with a ZooKeeper, brokers do not pass the request on
+        by_name |= {names[one] for one, _ in found} - refused.keys()
+    admin.deleted(ids)
+    if by_name:
+        admin.delete_topics(sorted(by_name))
+    return {
+        name: lacking(f"delete topic {name}: ", admin.account, [Right("Delete", "topic", name)])
+        if "AUTHORIZATION_FAILED" in why
+        else ClusterError(f"{admin.name}: topic {name} is not deleted: {why}")
+        for name, why in refused.items()
     }
 
 

@@ -1,10 +1,11 @@
-//! `describe_client_quotas` and `alter_client_quotas` (KIP-546), which librdkafka has no request for.
+//! Client quotas (KIP-546) and the deletion of topics by their ids (KIP-516), which librdkafka has no requests for.
 
 use std::collections::BTreeMap;
 
 use eomirror_kafka::{QuotaChange, QuotaEntity};
 use pyo3::prelude::*;
 
+use crate::lane::topic_id;
 use crate::rights::asked;
 
 #[pyfunction]
@@ -43,5 +44,28 @@ pub(crate) fn alter_client_quotas(
     Ok(refused
         .into_iter()
         .map(|(entity, error)| (entity, error.to_string()))
+        .collect())
+}
+
+#[pyfunction]
+#[pyo3(signature = (properties, tokens, ids, seconds))]
+#[allow(clippy::needless_pass_by_value)] // how PyO3 hands lists over
+pub(crate) fn delete_topics_by_id(
+    py: Python<'_>,
+    properties: BTreeMap<String, String>,
+    tokens: Option<Py<PyAny>>,
+    ids: Vec<String>,
+    seconds: f64,
+) -> PyResult<Vec<(String, &'static str)>> {
+    let ids = ids
+        .iter()
+        .map(|id| topic_id(id))
+        .collect::<PyResult<Vec<_>>>()?;
+    let refused = asked(py, properties, tokens, seconds, |client, deadline| {
+        client.delete_topics(ids, deadline)
+    })?;
+    Ok(refused
+        .into_iter()
+        .map(|(id, code)| (id.to_string(), code.name()))
         .collect())
 }
