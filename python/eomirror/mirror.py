@@ -22,7 +22,7 @@ from concurrent.futures import Future, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from eomirror.errors import ConfigError, UsageError
+from eomirror.errors import ConfigError, HandshakeError, UnreachableError, UsageError
 from eomirror.types import RunOptions
 
 if TYPE_CHECKING:
@@ -281,8 +281,9 @@ class Mirror:
 
         Raises:
             ConfigError: librdkafka refuses a property of a cluster.
-            UsageError: A link that was asked for is gone, or Spark has too few slots.  In both cases the configuration
-                of before stays in force.
+            UsageError: A link that was asked for is gone, or Spark has too few slots.
+            ClusterError: A cluster whose properties have changed refuses them, such as a wrong password.  In all cases
+                the configuration of before stays in force.
         """
         from eomirror.config.changes import changes_of  # noqa: PLC0415  imported on use
         from eomirror.kafka.client_check import property_faults  # noqa: PLC0415  imported on use
@@ -292,6 +293,8 @@ class Mirror:
         links = self._links_of(config)
         if faults := property_faults(self._clusters(config, links)):
             raise ConfigError(faults, source=config.origin)
+        if self._driver is not None:
+            self._refuse_logins(config, links)
         with self._lock:
             if self._driver is not None:
                 self._driver.reconfigure(
@@ -303,6 +306,29 @@ class Mirror:
                 self._driver.refuse_configuration("")
             self._config, self._links = config, links
         return changes
+
+    def _refuse_logins(self, config: Config, links: Sequence[Link]) -> None:
+        """
+        Raises the error of a cluster that refuses its changed properties, or does not answer with them.
+
+        One that answers neither with those of before is waited for: it may be what the change mends.
+        """
+        from eomirror.kafka.reachability import unreachable_clusters  # noqa: PLC0415  imported on use
+
+        changed = [
+            cluster
+            for cluster in self._clusters(config, links)
+            if cluster != self._config.clusters.get(cluster.alias)
+        ]
+        if not (errors := unreachable_clusters(changed)):
+            return
+        away = unreachable_clusters(
+            self._config.clusters[alias] for alias in errors if alias in self._config.clusters
+        )
+        for alias, error in errors.items():
+            refused = isinstance(error, HandshakeError) or not isinstance(error, UnreachableError)
+            if refused or (alias in self._config.clusters and alias not in away):
+                raise error
 
     def refuse_configuration(self, error: MirrorError) -> None:
         """Shows a changed configuration as refused, in the state of each link, until one is taken."""

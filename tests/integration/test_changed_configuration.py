@@ -192,10 +192,13 @@ def test_links_begin_again_begin_and_end_beside_one_that_goes_on(changed: Change
 def test_a_bad_file_is_refused_by_name_and_the_one_of_before_stays_in_force(changed: Changed) -> None:
     """`status`, page and metrics tell it until a good one is taken."""
     before = changed.attempts("one")
-    changed.edit(one=changed.link("one", ["a", "b"], lanes=0))
+    changed.west, west = {**changed.west, "security.protocol": "ssl"}, changed.west
+    changed.edit()
+    changed.west = west
     wait_for(lambda: changed.page("one")["refused_configuration"], 30)
-    refused = changed.page("one")["refused_configuration"]
-    assert "links[0].lanes" in refused["reason"]
+    assert "security.protocol" in changed.page("one")["refused_configuration"]["reason"]
+    changed.edit(one=changed.link("one", ["a", "b"], lanes=0))
+    wait_for(lambda: "links[0].lanes" in changed.page("one")["refused_configuration"]["reason"], 30)
     changed.write("a", "z")
     wait_for(lambda: changed.same("a", "z"), 30)
     assert changed.attempts("one") == before

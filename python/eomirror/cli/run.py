@@ -20,10 +20,11 @@ from eomirror.types import SourcePartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from concurrent.futures import Future
     from types import FrameType
 
     from eomirror.config import Config
-    from eomirror.config.changes import WatchedFile
+    from eomirror.config.changes import ConfigChanges, WatchedFile
     from eomirror.mirror import Mirror
     from eomirror.serve.endpoints import Queries
     from eomirror.serve.http import Address
@@ -261,24 +262,24 @@ def mirror_links(
         queries=None if address is None else _queries(loaded),
     )
 
+    changed = None if watched is None or until == CAUGHT_UP else _ChangedFile(watched)
+
     def look_at_file(mirror: Mirror) -> None:
         asked = signals.take_hang_up()
-        if watched is None or until == CAUGHT_UP:
+        if changed is None:
             if asked:
                 display.event("SIGHUP: this run takes no changed configuration; start it again")
             return
-        found = watched.look(asked=asked)
-        if found is None:
-            return
         try:
-            if isinstance(found, MirrorError):
-                raise found
-            changes = mirror.reconfigure(found)
+            taken = changed.look(mirror, asked=asked)
         except MirrorError as error:
             mirror.refuse_configuration(error)
             log.error("configuration_refused", reason=error.message, fix=error.fix)  # noqa: TRY400  no fault of the code
             display.event("the changed configuration is refused, and the one of before stays in force")
             return
+        if taken is None:
+            return
+        found, changes = taken
         log.info("configuration_taken", changes=changes.texts)
         if not changes.texts:
             display.event("the configuration was read again: no link is concerned")
@@ -305,6 +306,62 @@ def mirror_links(
             report = mirror.run(until=until, on_progress=show)
     print_result(output, report.as_dict(), lambda: display.summary(report))
     return report
+
+
+class _ChangedFile:
+    """
+    Lets a mirror take changes of its file, in a thread: a cluster with changed properties may not answer for seconds.
+
+    Args:
+        watched: The file.
+    """
+
+    def __init__(self, watched: WatchedFile) -> None:
+        self._watched = watched
+        self._asked = False
+        self._taking: tuple[Config, Future[ConfigChanges]] | None = None
+
+    def look(self, mirror: Mirror, *, asked: bool) -> tuple[Config, ConfigChanges] | None:
+        """
+        Returns a changed configuration once the mirror has taken it, with what differs; None for none.
+
+        Args:
+            mirror: The mirror.
+            asked: Read the file in any case.
+
+        Raises:
+            MirrorError: The file is refused.
+        """
+        self._asked = self._asked or asked
+        if self._taking is None:
+            found, self._asked = self._watched.look(asked=self._asked), False
+            if isinstance(found, MirrorError):
+                raise found
+            if found is None:
+                return None
+            self._taking = found, _taken(mirror, found)
+        config, changes = self._taking
+        if not changes.done():
+            return None
+        self._taking = None
+        return config, changes.result()
+
+
+def _taken(mirror: Mirror, config: Config) -> Future[ConfigChanges]:
+    """Lets a mirror take a changed configuration, in a thread of its own."""
+    import threading
+    from concurrent.futures import Future
+
+    taken: Future[ConfigChanges] = Future()
+
+    def take() -> None:
+        try:
+            taken.set_result(mirror.reconfigure(config))
+        except Exception as error:  # noqa: BLE001  whatever it is, the caller gets it
+            taken.set_exception(error)
+
+    threading.Thread(target=take, name="changed-file", daemon=True).start()
+    return taken
 
 
 def _queries(config: Config) -> Queries:

@@ -6,13 +6,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import eomirror
 from eomirror import Mirror, SourcePartition, UsageError
 from eomirror.config import Cluster, Config, Link
+from eomirror.errors import AuthorizationError, ClusterError, HandshakeError, UnreachableError
+
+if TYPE_CHECKING:
+    from eomirror.errors import MirrorError
 
 
 def config() -> Config:
@@ -61,3 +66,49 @@ def test_an_unknown_end_is_refused() -> None:
     """A typo in ``until`` must not run for ever."""
     with Mirror(config()) as mirror, pytest.raises(UsageError, match="caughtup"):
         mirror.run(until="caughtup")
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "taken"),
+    [
+        (None, None, True),
+        # it may be what the change mends
+        (UnreachableError("away"), UnreachableError("away"), True),
+        (UnreachableError("no such port"), None, False),
+        (AuthorizationError("the credentials are refused"), AuthorizationError("these too"), False),
+        (HandshakeError("the certificate is not trusted"), UnreachableError("away"), False),
+    ],
+)
+def test_changed_properties_that_their_cluster_refuses_are_not_taken(
+    monkeypatch: pytest.MonkeyPatch, new: MirrorError | None, old: MirrorError | None, *, taken: bool
+) -> None:
+    """The links of a running mirror would end, or wait, and the mirror with them."""
+    asked: list[str] = []
+
+    def identify(cluster: Cluster, *, client_id: str) -> str:
+        assert client_id
+        asked.append(cluster.alias)
+        error = new if cluster.properties else old
+        if error is not None:
+            raise error
+        return "id"
+
+    monkeypatch.setattr("eomirror.kafka.reachability.identify", identify)
+    before = config()
+    mirror, changes = Mirror(before), []
+    driver: Any = SimpleNamespace(
+        reconfigure=lambda _links, found, **_: changes.append(found), refuse_configuration=lambda _: None
+    )
+    after = Config(before.clusters | {"b": Cluster("b", {"sasl.password": "new"})}, before.links)
+    mirror.reconfigure(before)
+    assert asked == [], "it does not run yet"
+    mirror._driver = driver
+    if taken:
+        mirror.reconfigure(after)
+    else:
+        with pytest.raises(ClusterError):
+            mirror.reconfigure(after)
+    assert (len(changes), mirror._config is after) == (int(taken), taken)
+    asked.clear()
+    mirror.reconfigure(after if taken else before)
+    assert asked == [], "nothing has changed"
