@@ -208,6 +208,25 @@ def test_a_subject_that_the_source_has_and_does_not_list_keeps_its_copy(
     assert sorted(target.shown()) == ["a", "c"]
 
 
+def test_a_subject_that_the_source_does_not_list_keeps_its_level(
+    source: SchemaRegistry, target: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the one with the highest id, of which no version is deleted for good."""
+    source.add("a", '"int"')
+    source.add("b", '"long"')
+    source.call("PUT", "/config/b", {"compatibility": "NONE"})
+    source.call("DELETE", "/subjects/b")
+    with closing(mirror(source, target, clock=PlayedClock(), deletions="delete")) as one:
+        assert one.round().state == "mirrored"
+        with monkeypatch.context() as fewer:
+            fewer.setattr(source, "_subjects", lambda _: ["a"])
+            assert "does not list it" in one.round().problem
+        assert target.level_of("b") == "NONE"
+        source.call("DELETE", "/subjects/b?permanent=true")
+        assert one.round().state == "mirrored"
+    assert target.level_of("b") == "BACKWARD"
+
+
 def test_a_version_that_is_registered_while_its_subject_is_read_is_no_deleted_one(
     source: SchemaRegistry, target: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +262,30 @@ def test_after_a_failover_versions_of_applications_stay(
         clock.sleep(400)
         assert one.round().state in ("mirrored", "conflict")
     assert target.shown()["a"] == before["a"]
+
+
+def test_after_a_failover_a_level_of_applications_stays(
+    source: SchemaRegistry, target: SchemaRegistry
+) -> None:
+    """Also where no copy lived any more: what an application has registered since is its own."""
+    source.add("a", '"int"')
+    source.add("b", '"long"')
+    clock = PlayedClock()
+    with closing(mirror(source, target, clock=clock, deletions="delete")) as one:
+        source.call("DELETE", "/subjects/a")
+        assert one.round().state == "mirrored"
+        target.call("DELETE", "/mode/a")
+        target.call("PUT", "/config/a", {"compatibility": "FULL"})
+        target.add("a", '"bytes"')
+        for level in ("NONE", "BACKWARD"):
+            source.call("PUT", "/config/a", {"compatibility": level})
+            clock.sleep(400)
+            one.round()
+        source.call("DELETE", "/subjects/a?permanent=true")
+        clock.sleep(400)
+        one.round()
+    assert target.level_of("a") == "FULL"
+    assert [(number, one[1]) for number, one in target.shown()["a"].items()] == [(1, True), (2, False)]
 
 
 def test_a_context_of_applications_stays_theirs(source: SchemaRegistry, target: SchemaRegistry) -> None:
