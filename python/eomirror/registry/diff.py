@@ -3,13 +3,16 @@ Operations that make a target registry equal to its source, and what stands agai
 
 Order of the operations of a round, each step a precondition of the next::
 
-    mode        IMPORT, while the subject (or the context) is empty: only then an id may be given
     delete,     of versions whose number the source has given to another schema: a registry answers 200 to the same
     purge       version with another schema, and changes nothing
+    mode        IMPORT, while the subject (or the context) is empty: only then an id may be given
     register    what others refer to first, then by id
     delete      soft deletions: schemas that refer to others first, which otherwise cannot be deleted
     purge       permanent deletions, with ``deletions: delete``
-    level       compatibility, which a registry drops together with the last version of a subject
+    level       compatibility, also of a subject whose versions are all soft-deleted: it can be set while they are
+
+A registry drops mode and level of a subject with its last version: when that is deleted for good, or, in older
+releases, softly.
 
 A subject with a conflict is left alone as a whole, and so is one that refers to what the target lacks or has as another
 schema.  A subject is *ours* if it, or the context of the copies, has the mode IMPORT, or if this run has registered all
@@ -223,7 +226,7 @@ class _Diff:
         ours = self._is_ours(subject, there)
         if ours:
             self._surplus(changes, subject, wanted, there)
-        if (ours or changes.mode or self._writable(there)) and wanted.lives:
+        if ours or changes.mode or self._writable(there):
             self._level(changes, subject, wanted, there)
         self._changes[subject] = changes
 
@@ -234,8 +237,8 @@ class _Diff:
         purges = [one for each in found for one in each.purge]
         operations = [
             *self._context_mode(found),
-            *(one for each in found for one in each.mode),
             *(one for each in found for one in each.replaced),
+            *(one for each in found for one in each.mode),
             *self._by_reference(one for each in found for one in each.register),
             *reversed(self._by_reference(one for each in found for one in each.delete)),
             *reversed(self._by_reference(self._without_highest(purges))),
@@ -256,7 +259,7 @@ class _Diff:
             return there.mode == IMPORT
         if self._policy.context and self._target.mode == IMPORT:
             return True
-        # release 8 drops the mode of a subject together with its last version that is not deleted
+        # releases up to 7.9.2 drop the mode of a subject together with its last version that is not deleted
         closed = not there.lives or self._writable(there)
         return closed and all((subject, number) in self._policy.known for number in there.versions)
 
@@ -302,6 +305,11 @@ class _Diff:
     ) -> SchemaConflict | None:
         """Adds the mode that a registration needs; returns what stands against it."""
         if self._writable(there):
+            if there.mode is not None and _drops(changes.replaced, there):
+                left = there.versions.keys() - {one.version for one in changes.replaced}
+                changes.mode.append(
+                    SchemaOperation(action="mode", subject=subject, value=IMPORT, force=bool(left))
+                )
             return None
         if self._policy.context and there.mode is None:
             if not any(one.versions for one in self._target.subjects.values()):
@@ -314,7 +322,7 @@ class _Diff:
                 reason=f"context {name} has subjects that are no copies, and takes registrations of applications",
                 fix=f"choose another `context`, or set its mode: PUT /mode/{name}?force=true with mode {IMPORT}",
             )
-        # a subject loses its mode together with its last version that is not deleted
+        # an older registry drops the mode together with the last version that is not deleted
         equal = all(
             (found := wanted.versions.get(number)) is not None
             and (found.schema_id, found.content) == (one.schema_id, one.content)
@@ -362,11 +370,20 @@ class _Diff:
 
     def _level(self, changes: _Changes, subject: str, wanted: SubjectState, there: SubjectState) -> None:
         """Adds the compatibility level that makes the effective one that of the source."""
+        if not wanted.versions and not changes.purge:
+            # what the source deleted for good and the target keeps, keeps its level
+            return
         level = wanted.level
-        if level is None and not self._policy.context and self._source.level != self._target.level:
+        if (
+            level is None
+            and wanted.versions
+            and not self._policy.context
+            and self._source.level != self._target.level
+        ):
             # the level of the whole registry belongs to the target
             level = self._source.level
-        if level != there.level:
+        dropped = _drops(changes.replaced, there) or (not wanted.lives and _drops(changes.delete, there))
+        if level != there.level or (dropped and level is not None):
             changes.level.append(SchemaOperation(action="level", subject=subject, value=level))
 
     # -- all subjects ----------------------------------------------------------------------------
@@ -470,6 +487,12 @@ class _Diff:
         states = (self._source.subjects, self._target.subjects)
         found = (state[one.subject].versions.get(one.version) for state in states if one.subject in state)
         return next((version for version in found if version is not None), None)
+
+
+def _drops(deletions: Iterable[SchemaOperation], there: SubjectState) -> bool:
+    """Returns True if a registry may drop mode and level of a subject together with these versions."""
+    gone = {one.version for one in deletions}
+    return bool(gone) and all(one.deleted or number in gone for number, one in there.versions.items())
 
 
 def _id_of(one: SchemaOperation) -> int:

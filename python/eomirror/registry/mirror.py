@@ -280,7 +280,7 @@ class RegistryMirror:
             if self._stopped():
                 break
             try:
-                if one.action in ("delete", "purge") and one.subject not in self._was.state.subjects:
+                if one.subject and one.subject not in self._was.state.subjects:
                     self._check_gone(one.subject)
                 self._do(one)
             except RegistryRefusedError:

@@ -2,8 +2,8 @@
 A schema registry on this machine, with the published rules of Confluent's (test_schema_registry.py is their list).
 
 It takes any text as a schema: compatibility of contents is not its subject.  ``release`` chooses between rules that
-differ: up to 7, soft-deleted versions count as existing where the mode becomes IMPORT; from 8 on they are removed then,
-and a subject loses its mode and its level together with its last version.
+differ: 7, which stands for 7.9.2 and 8.0.0 as well, drops mode and level of a subject with its last version that is not
+deleted; 8, from 7.9.3 and 8.0.1 on, with the last one that is deleted for good.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class SchemaRegistry(ThreadingHTTPServer):
             del versions[number]
         else:
             one.deleted = True
-            self._forget(subject)
+        self._forget(subject, permanent=permanent)
         return number
 
     def _delete_subject(self, subject: str, *, permanent: bool) -> list[int]:
@@ -281,7 +281,7 @@ class SchemaRegistry(ThreadingHTTPServer):
                 del versions[number]
             else:
                 versions[number].deleted = True
-        self._forget(subject)
+        self._forget(subject, permanent=permanent)
         return chosen
 
     def _check_references(self, subject: str, number: int) -> None:
@@ -295,8 +295,9 @@ class SchemaRegistry(ThreadingHTTPServer):
                     ):
                         raise Refusal(42206, f"One or more references exist to the schema {subject}")
 
-    def _forget(self, subject: str) -> None:
-        if self._release >= 8 and all(one.deleted for one in self._store.versions[subject].values()):
+    def _forget(self, subject: str, *, permanent: bool) -> None:
+        left = self._store.versions[subject].values()
+        if permanent == (self._release >= 8) and all(one.deleted and not permanent for one in left):
             self._store.levels.pop(subject, None)
             self._store.modes.pop(subject, None)
 
@@ -334,7 +335,7 @@ class SchemaRegistry(ThreadingHTTPServer):
             for subject, versions in self._store.versions.items()
             if (subject == scope or (whole and context_of(subject) == scope)) and versions
         ]
-        if any(self._release < 8 or not one.deleted for versions in meant for one in versions.values()):
+        if any(not one.deleted for versions in meant for one in versions.values()):
             raise Refusal(42205, "Cannot import since found existing subjects")
         for versions in meant:
             versions.clear()

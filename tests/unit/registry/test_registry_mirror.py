@@ -208,6 +208,25 @@ def test_a_subject_that_the_source_has_and_does_not_list_keeps_its_copy(
     assert sorted(target.shown()) == ["a", "c"]
 
 
+def test_a_subject_that_the_source_does_not_list_keeps_its_level(
+    source: SchemaRegistry, target: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the one with the highest id, of which no version is deleted for good."""
+    source.add("a", '"int"')
+    source.add("b", '"long"')
+    source.call("PUT", "/config/b", {"compatibility": "NONE"})
+    source.call("DELETE", "/subjects/b")
+    with closing(mirror(source, target, clock=PlayedClock(), deletions="delete")) as one:
+        assert one.round().state == "mirrored"
+        with monkeypatch.context() as fewer:
+            fewer.setattr(source, "_subjects", lambda _: ["a"])
+            assert "does not list it" in one.round().problem
+        assert target.level_of("b") == "NONE"
+        source.call("DELETE", "/subjects/b?permanent=true")
+        assert one.round().state == "mirrored"
+    assert target.level_of("b") == "BACKWARD"
+
+
 def test_a_version_that_is_registered_while_its_subject_is_read_is_no_deleted_one(
     source: SchemaRegistry, target: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +262,30 @@ def test_after_a_failover_versions_of_applications_stay(
         clock.sleep(400)
         assert one.round().state in ("mirrored", "conflict")
     assert target.shown()["a"] == before["a"]
+
+
+def test_after_a_failover_a_level_of_applications_stays(
+    source: SchemaRegistry, target: SchemaRegistry
+) -> None:
+    """Also where no copy lived any more: what an application has registered since is its own."""
+    source.add("a", '"int"')
+    source.add("b", '"long"')
+    clock = PlayedClock()
+    with closing(mirror(source, target, clock=clock, deletions="delete")) as one:
+        source.call("DELETE", "/subjects/a")
+        assert one.round().state == "mirrored"
+        target.call("DELETE", "/mode/a")
+        target.call("PUT", "/config/a", {"compatibility": "FULL"})
+        target.add("a", '"bytes"')
+        for level in ("NONE", "BACKWARD"):
+            source.call("PUT", "/config/a", {"compatibility": level})
+            clock.sleep(400)
+            one.round()
+        source.call("DELETE", "/subjects/a?permanent=true")
+        clock.sleep(400)
+        one.round()
+    assert target.level_of("a") == "FULL"
+    assert [(number, one[1]) for number, one in target.shown()["a"].items()] == [(1, True), (2, False)]
 
 
 def test_a_context_of_applications_stays_theirs(source: SchemaRegistry, target: SchemaRegistry) -> None:
@@ -308,6 +351,89 @@ def test_a_wrong_address_is_no_empty_registry(source: SchemaRegistry, target: Sc
     assert found.state == "behind"
     assert "is it the address of a schema registry" in found.fix
     assert target.shown(":.east:") == source.shown()
+
+
+@pytest.mark.parametrize("context", ["", "east"])
+@pytest.mark.parametrize("seen", [False, True], ids=["deleted before the first look", "deleted after it"])
+@pytest.mark.parametrize("whole", [False, True], ids=["version", "subject"])
+@pytest.mark.parametrize("releases", [(8, 8), (8, 7), (7, 8), (7, 7)])
+def test_the_level_of_a_subject_whose_versions_are_deleted(
+    releases: tuple[int, int], seen: bool, whole: bool, context: str
+) -> None:
+    """
+    It is set, changed and removed while no version lives, and goes with the last one.
+
+    One round is enough, as for `apply`.
+    """
+    prefix = f":.{context}:" if context else ""
+    source, target = (SchemaRegistry(release=one) for one in releases)
+    with (
+        closing(source), closing(target),
+        closing(mirror(source, target, context=context, deletions="delete")) as one,
+    ):  # fmt: skip
+
+        def settles(level: str) -> None:
+            found = one.round()
+            assert found.state == "mirrored", found
+            assert target.shown(prefix) == source.shown()
+            assert (source.level_of("a"), target.level_of(f"{prefix}a")) == (level, level)
+
+        source.call("PUT", "/config/a", {"compatibility": "FORWARD"})
+        source.add("a", '"int"')
+        source.add("b", '"long"')
+        if seen:
+            settles("FORWARD")
+        path = "/subjects/a" if whole else "/subjects/a/versions/1"
+        source.call("DELETE", path)
+        settles("BACKWARD" if releases[0] == 7 else "FORWARD")
+        for level in ("FULL", "NONE"):
+            source.call("PUT", "/config/a", {"compatibility": level})
+            settles(level)
+        source.call("DELETE", "/config/a")
+        settles("BACKWARD")
+        source.call("PUT", "/config/a", {"compatibility": "FULL"})
+        source.add("a", '"bytes"')
+        settles("FULL")
+        source.call("DELETE", "/subjects/a")
+        source.call("PUT", "/config/a", {"compatibility": "NONE"})
+        settles("NONE")
+        source.add("c", '"string"')
+        source.call("DELETE", "/subjects/a?permanent=true")
+        assert one.round().state == "mirrored"
+        assert target.shown(prefix) == source.shown()
+        assert f"{prefix}a" not in target._store.levels
+
+
+def test_a_level_without_a_version_follows_with_the_first_one(
+    source: SchemaRegistry, target: SchemaRegistry
+) -> None:
+    """No registry lists such a subject; what the target has set for one is not touched."""
+    source.call("PUT", "/config/a", {"compatibility": "NONE"})
+    source.add("b", '"int"')
+    target.call("PUT", "/config/c", {"compatibility": "FULL"})
+    with closing(mirror(source, target, deletions="delete")) as one:
+        assert one.round().state == "mirrored"
+        assert target._store.levels == {"c": "FULL"}
+        source.add("a", '"int"')
+        assert one.round().state == "mirrored"
+    assert target._store.levels == {"a": "NONE", "c": "FULL"}
+
+
+@pytest.mark.parametrize("release", [7, 8])
+def test_the_only_version_is_replaced_in_one_round(release: int) -> None:
+    """Its registry drops mode and level with it: both are set again before and behind the new one."""
+    source, target = (SchemaRegistry(release=release) for _ in range(2))
+    with closing(source), closing(target), closing(mirror(source, target, deletions="delete")) as one:
+        source.add("a", '"int"')
+        assert one.round().state == "mirrored"
+        for path in ("/subjects/a", "/subjects/a?permanent=true"):
+            source.call("DELETE", path)
+        source.add("a", '"long"')
+        source.call("PUT", "/config/a", {"compatibility": "NONE"})
+        found = one.round()
+        assert found.state == "mirrored", found
+        assert target.shown() == source.shown()
+        assert (target._store.levels, target._store.modes) == ({"a": "NONE"}, {"a": "IMPORT"})
 
 
 TEXTS = [
@@ -376,7 +502,8 @@ def test_any_changes_converge(release: int, context: str, rng: random.Random, se
     """
     320 random changes in batches: after each batch the target holds what the source does.
 
-    But for one: the version with the highest id stays soft-deleted.  In a context, the mirror also begins anew.  A
+    But for one: the version with the highest id stays soft-deleted, without a level of its own.  Levels are compared of
+    all subjects with versions, deleted ones included.  In a context, the mirror also begins anew.  A
     subject that begins again with another first and the same last version is seen when all is read anew.
     """
     source, target = SchemaRegistry(release=release), SchemaRegistry(release=release)
@@ -414,6 +541,8 @@ def equal(source: SchemaRegistry, target: SchemaRegistry, context: str) -> bool:
         for number, one in versions.items()
         if number not in wanted.get(subject, {})
     ]
+    if any(prefix + subject in target._store.levels for subject, _, _ in surplus if subject not in wanted):
+        return not wanted
     highest = max((one[0] for versions in found.values() for one in versions.values()), default=0)
     if len(surplus) > 1 or not all(one[1] and one[0] == highest for _, _, one in surplus):
         # an empty source deletes nothing
@@ -421,7 +550,5 @@ def equal(source: SchemaRegistry, target: SchemaRegistry, context: str) -> bool:
     for subject, number, _ in surplus:
         del found[subject][number]
     return {name: each for name, each in found.items() if each} == wanted and all(
-        target.level_of(prefix + subject) == source.level_of(subject)
-        for subject, versions in wanted.items()
-        if any(not one[1] for one in versions.values())
+        target.level_of(prefix + subject) == source.level_of(subject) for subject in wanted
     )

@@ -144,7 +144,8 @@ def test_a_version_that_differs_is_a_conflict_or_is_replaced() -> None:
     there = state(a=subject((1, 7, "int"), mode=IMPORT))
     assert "id 8 on the source and id 7 on the target" in str(plan(source, there).conflicts[0])
     found = plan(source, there, deletions="delete")
-    assert steps(found) == ["delete a1", "purge a1", "register a1"]
+    assert steps(found) == ["delete a1", "purge a1", "mode a", "register a1"]
+    assert not found.operations[2].force
     others = state(a=subject((1, 7, "int")))
     assert plan(source, others, deletions="delete").operations == ()
 
@@ -248,6 +249,74 @@ def test_a_context_takes_the_mode_once() -> None:
     used = plan(source, state(x=subject((1, 3, "int"))), context="east")
     assert "register" not in " ".join(steps(used))
     assert "context :.east: has subjects" in used.conflicts[0].reason
+
+
+@pytest.mark.parametrize("policy", [{}, {"context": "east"}])
+@pytest.mark.parametrize("deleted", [(), (1,), (1, 2)])
+@pytest.mark.parametrize("level", ["NONE", None])
+def test_a_level_follows_whether_versions_live_or_not(
+    deleted: tuple[int, ...], level: str | None, policy: dict[str, str]
+) -> None:
+    """It can be set while all versions are soft-deleted, and is that of the subject when it is registered again."""
+    versions = ((1, 7, "int"), (2, 8, "long"))
+    source = state(a=subject(*versions, deleted=deleted, level=level))
+    found = plan(source, state(), **policy)
+    assert [one.value for one in found.operations if one.action == "level"] == ([level] if level else [])
+    for before in ("FULL", None):
+        copies = state(a=subject(*versions, deleted=deleted, level=before, mode=IMPORT), mode=IMPORT)
+        found = plan(source, copies, **policy)
+        changes = [("level", level)] if level != before else []
+        assert [(one.action, one.value) for one in found.operations] == changes
+    others = state(a=subject(*versions, deleted=deleted, level="FULL"))
+    assert plan(source, others, **policy).operations == ()
+    known = {("a", 1), ("a", 2)}
+    assert bool(plan(source, others, known=known, **policy).operations) == (deleted == (1, 2))
+
+
+def test_mode_and_level_that_deletions_drop_are_set_again() -> None:
+    """
+    Of a subject without a live version, as older releases do, or without any.
+
+    A version that lives meanwhile keeps both.
+    """
+    source = state(a=subject((1, 7, "int"), deleted=(1,), level="NONE"))
+    found = plan(source, state(a=subject((1, 7, "int"), mode=IMPORT, level="NONE")))
+    assert steps(found) == ["delete a1", "level a"]
+    source = state(a=subject((1, 7, "int"), (2, 8, "long"), deleted=(1,), level="NONE"))
+    found = plan(source, state(a=subject((1, 7, "int"), mode=IMPORT, level="NONE")))
+    assert steps(found) == ["register a2", "delete a1"]
+
+    source = state(a=subject((1, 9, "bytes"), (2, 8, "long"), deleted=(2,), level="NONE"))
+    there = subject((1, 7, "int"), (2, 8, "long"), deleted=(2,), mode=IMPORT, level="NONE")
+    found = plan(source, state(a=there), deletions="delete")
+    assert steps(found) == ["delete a1", "purge a1", "mode a", "register a1", "level a"]
+    # without it a registry removes version 2
+    assert found.operations[2].force
+    copies = state(a=subject((1, 7, "int"), (2, 8, "long"), deleted=(2,), level="NONE"), mode=IMPORT)
+    found = plan(source, copies, deletions="delete", context="east")
+    assert steps(found) == ["delete a1", "purge a1", "register a1", "level a"]
+    source = state(a=subject((1, 9, "bytes"), (2, 8, "long"), level="NONE"))
+    there = subject((1, 7, "int"), (2, 8, "long"), mode=IMPORT, level="NONE")
+    found = plan(source, state(a=there), deletions="delete")
+    assert steps(found) == ["delete a1", "purge a1", "register a1"]
+
+
+def test_a_level_goes_with_the_last_version() -> None:
+    """Of what the source has deleted for good; a copy that stays keeps it."""
+    source = state(b=subject((1, 9, "bytes")), level="FULL")
+    there = {"a": subject((1, 7, "int"), mode=IMPORT, level="NONE"), "b": subject((1, 9, "bytes"))}
+    found = plan(source, state(**there), deletions="delete")
+    assert steps(found) == ["delete a1", "purge a1", "level a"]
+    assert found.operations[-1].value is None
+    for deletions in ("report", "ignore"):
+        assert plan(source, state(**there), deletions=deletions).operations == ()
+    # the version with the highest id stays, without what the source has no more
+    there["a"] = subject((1, 11, "int"), deleted=(1,), mode=IMPORT, level="NONE")
+    assert steps(plan(source, state(**there), deletions="delete")) == ["level a"]
+    assert plan(state(level="FULL"), state(**there), deletions="delete").operations == ()
+    # a level that was set before the first version is another one's
+    preset = state(a=subject(level="NONE"), b=subject((1, 9, "bytes")))
+    assert plan(source, preset, deletions="delete").operations == ()
 
 
 @pytest.mark.parametrize("deleted", [(), (1,)])

@@ -33,6 +33,17 @@ def code(registry: SchemaRegistry, method: str, path: str, body: Any = None) -> 
     return refused.value.code
 
 
+def has_own(registry: SchemaRegistry, kind: str, subject: str) -> bool:
+    """Returns True if a subject has a mode or a level of its own."""
+    if registry.call("GET", f"/{kind}/{subject}?defaultToGlobal=true") in (
+        {"mode": "READWRITE"},
+        {"compatibilityLevel": "BACKWARD"},
+    ):
+        assert code(registry, "GET", f"/{kind}/{subject}") in (40408, 40409)
+        return False
+    return True
+
+
 IMPORT = {"mode": "IMPORT"}
 
 
@@ -55,13 +66,14 @@ def test_import_is_refused_while_subjects_exist(registry: SchemaRegistry) -> Non
 
 
 def test_soft_deleted_versions_and_the_mode(registry: SchemaRegistry) -> None:
-    """They count as existing up to release 7; later they are removed for good, but not by force."""
-    registry.add("a", '"int"')
-    registry.call("DELETE", "/subjects/a/versions/1")
-    if registry._release < 8:
-        assert code(registry, "PUT", "/mode/a", IMPORT) == 42205
+    """They do not count as existing where the mode becomes IMPORT: they are removed for good, but not by force."""
+    for subject in "ab":
+        registry.add(subject, '"int"')
+        registry.call("DELETE", f"/subjects/{subject}/versions/1")
     registry.call("PUT", "/mode/a?force=true", IMPORT)
     assert registry.call("GET", "/subjects/a/versions?deleted=true") == [1]
+    registry.call("PUT", "/mode/b", IMPORT)
+    assert code(registry, "GET", "/subjects/b/versions?deleted=true") == 40401
 
 
 def test_a_mode_takes_ids_or_refuses_them(registry: SchemaRegistry) -> None:
@@ -155,15 +167,41 @@ def test_levels_and_modes_are_inherited(registry: SchemaRegistry) -> None:
     assert code(registry, "GET", "/config/a") == 40408
 
 
-def test_a_subject_loses_mode_and_level_with_its_last_version() -> None:
-    """From release 8 on."""
-    registry = SchemaRegistry(release=8)
-    try:
-        registry.call("PUT", "/mode/a", IMPORT)
+@pytest.mark.parametrize("path", ["/subjects/a/versions/1", "/subjects/a"])
+def test_a_subject_loses_mode_and_level_with_its_last_version(registry: SchemaRegistry, path: str) -> None:
+    """
+    With a permanent deletion; in older releases with a soft one, and only with that.
+
+    Both can be set again for a subject that is deleted, or has never been; it is not listed for that.
+    """
+
+    def own() -> list[str]:
+        return [kind for kind in ("mode", "config") if has_own(registry, kind, "a")]
+
+    def set_both() -> None:
+        registry.call("PUT", "/mode/a?force=true", IMPORT)
         registry.call("PUT", "/config/a", {"compatibility": "NONE"})
-        put(registry, "a", 5, 1, '"int"')
-        registry.call("DELETE", "/subjects/a/versions/1")
-        assert code(registry, "GET", "/mode/a") == 40409
-        assert code(registry, "GET", "/config/a") == 40408
-    finally:
-        registry.close()
+        assert own() == ["mode", "config"]
+
+    older = registry._release < 8
+    set_both()
+    assert registry.call("GET", "/subjects?deleted=true") == []
+    put(registry, "a", 5, 1, '"int"')
+    registry.call("DELETE", path)
+    assert own() == ([] if older else ["mode", "config"])
+    set_both()
+    registry.call("DELETE", f"{path}?permanent=true")
+    assert own() == (["mode", "config"] if older else [])
+    assert registry.call("GET", "/subjects?deleted=true") == []
+
+
+def test_versions_that_stay_keep_mode_and_level(registry: SchemaRegistry) -> None:
+    """A deletion for good beside a live version drops neither."""
+    registry.call("PUT", "/mode/a", IMPORT)
+    registry.call("PUT", "/config/a", {"compatibility": "NONE"})
+    put(registry, "a", 5, 1, '"int"')
+    put(registry, "a", 6, 2, '"long"')
+    registry.call("DELETE", "/subjects/a/versions/1")
+    registry.call("DELETE", "/subjects/a/versions/1?permanent=true")
+    assert registry.call("GET", "/mode/a") == IMPORT
+    assert registry.call("GET", "/config/a") == {"compatibilityLevel": "NONE"}
