@@ -113,7 +113,7 @@ MUTANTS: dict[str, tuple[dict[tuple[Any, str], Any], set[str], int]] = {
     "the generation stays": ({(owner_module, "next_generation"): same_generation}, {"cut", "silence"}, 0),
     "the lanes are not fenced": ({(OwnedControl, "fence_lanes"): lambda *_: None}, {"cut", "silence"}, 80),
     "a promoted link is not refused": (
-        {(owner_module, "refuse_promoted"): lambda *_: None}, {"one decision", "silence", "cut", "truth"}, 0,
+        {(ownership, "refuse_promoted"): lambda *_: None}, {"one decision", "silence", "cut", "truth"}, 0,
     ),
     # two that fence each other for ever are one more thing that may come of it
     "a command that was overtaken goes on": (
