@@ -263,6 +263,7 @@ def test_a_topic_moves_from_link_to_link_and_back_and_each_record_comes_once(
     changed.write("a", "b", "z")
     changed.mirror.start()
     wait_for(lambda: changed.same("a", "b", "z"), 60)
+    wait_for(lambda: "has mirrored" not in changed.status("-o", "table"), 30)
 
     # the link that has it is in no file any more, so that nothing proves that it has ended
     changed.mirror.stop(aborted=True)

@@ -11,7 +11,7 @@ from eomirror.driver.link_tools import without_lane
 from eomirror.errors import AuthorizationError, StoppedError, TopicError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from eomirror.config import Link
     from eomirror.driver.claim_renewal import LinkRecords
@@ -66,7 +66,8 @@ class TakenLink:
         self.known: set[SourcePartition] = set()
         self.given: Link | None = None
         self.released = False
-        # refused topics for which another link was asked
+        # partitions that no lane got; and their topics for which another link was asked
+        self._unserved: set[SourcePartition] = set()
         self._tried: set[str] = set()
         self.waiting: dict[str, TopicError] = {}
         self._link = spec.link
@@ -135,6 +136,7 @@ class TakenLink:
         layout = self.owner.acquire(self._link.producers, partitions, stopped=stopped, **watched)
         self._tools.copies.own(self._link)
         self.known = {item.source for item in partitions}
+        self._serve(partitions, layout.lanes)
         return layout
 
     def _refuse_stopped(self, stopped: Callable[[], bool]) -> None:
@@ -160,12 +162,15 @@ class TakenLink:
             return {}
         by_lane = {} if not new or self.owner is None else self.owner.extend(new, needs, given_up=given_up)
         if given_up:
+            self._tried |= given_up.keys()
             self._tools.copies.carried_on(self._link.name, given_up)
-            log.info("topics_carried_on", link=self._link.name, topics=sorted(given_up))
+            records.stops.tried_again(given_up, [item.source for items in by_lane.values() for item in items])
+            log.info("topics_carried_on", link=self._link.name, topics=sorted(given_up.keys() - self.refused))
         # Behind the publication: until the layout has a topic, nothing else says that its records are missing.
         records.stops.left_out({**self.discovery.left_out(), **self.waiting})
         records.stops.stopped(without_lane((item.source for item in new), by_lane, self.refused), None)
         self.known.update(item.source for item in new)
+        self._serve(new, by_lane)
         return by_lane
 
     def reconfigure(self) -> tuple[Link, set[str]]:
@@ -193,6 +198,7 @@ class TakenLink:
 
     def parked(self, topics: Collection[str], *, proved: bool = True) -> None:
         """Lets another link have topics that this one mirrors no more; ``proved``: no lane can write them."""
+        self._tried -= set(topics)
         self._tools.copies.release(self._link, topics, proved=proved)
 
     def forget(self, topics: Mapping[str, bytes]) -> None:
@@ -209,8 +215,13 @@ class TakenLink:
 
         A topic that another link mirrors to the same copy waits, and is asked for again: that link may release it.
         """
-        given_up = self._given_up()
-        new = [item for item in found if item.source not in self.known or item.source.topic in given_up]
+        given_up = self._given_up({item.source.topic for item in found})
+        new = [
+            item
+            for item in found
+            if item.source not in self.known
+            or (item.source.topic in given_up and item.source in self._unserved)
+        ]
         claimed = self._tools.copies.take(self._link.name, new)
         before, self.waiting = self.waiting, {}
         for topic, other in claimed.others.items():
@@ -223,15 +234,19 @@ class TakenLink:
                 log.warning("topic_left_out", link=self._link.name, topic=topic, reason=reason, fix=fix)
         return [item for item in new if item.source.topic not in claimed.others], given_up | claimed.given_up
 
-    def _given_up(self) -> dict[str, str]:
-        """Returns topics that were refused for another link, which has given them up since; each once."""
-        found = {
+    def _serve(
+        self, offered: Iterable[AssignedPartition], lanes: Mapping[int, Sequence[AssignedPartition]]
+    ) -> None:
+        self._unserved.update(item.source for item in offered)
+        self._unserved -= {item.source for items in lanes.values() for item in items}
+
+    def _given_up(self, topics: Collection[str]) -> dict[str, str]:
+        """Returns those of the topics that were refused for another link, which has given them up since; each once."""
+        return {
             topic: each.twin
             for topic, each in self.refused.items()
-            if topic not in self._tried and self._tools.copies.given_up(each.twin, topic)
+            if topic in topics and topic not in self._tried and self._tools.copies.given_up(each.twin, topic)
         }
-        self._tried |= found.keys()
-        return found
 
     def move(
         self, lanes: Mapping[SourcePartition, int | None], givers: Collection[int], *, fence: bool

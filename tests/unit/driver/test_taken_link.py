@@ -65,7 +65,7 @@ class Rig:
 
     def acquire(self, _lanes: int, partitions: Sequence[AssignedPartition], **__: Any) -> Any:
         self.acquired = partitions
-        return SimpleNamespace()
+        return SimpleNamespace(lanes={0: tuple(partitions)})
 
     def extend(self, new: Sequence[AssignedPartition], _needs: Any, *, given_up: dict[str, str]) -> Any:
         # the keeper renews the claim meanwhile
@@ -251,8 +251,21 @@ def test_a_topic_that_was_refused_for_another_link_goes_on_when_that_one_is_take
     rig.copies.own(other)
     assert looked() == 0, "it still mirrors the topic"
     rig.copies.configure([rig.spec.link, mirroring("c->b", "else")])
+
+    def away(_: Sequence[AssignedPartition]) -> Any:
+        raise ClusterError("the target does not answer", fix="wait")
+
+    refuse, rig.publish = rig.publish, away
+    with pytest.raises(ClusterError):
+        rig.look()
+    rig.publish = refuse
     assert looked() == 1
     assert rig.given_up == {"orders": other.state_name}
+    assert rig.shown() == {"orders"}
     assert looked() == 0, "refused again"
+    rig.taken.parked({"orders"})
+    rig.publish = lambda new: rig.refused.clear() or {0: tuple(new)}
+    assert looked() == 1
+    assert not rig.stops._stopped, "its record goes once it has settled"
     rig.copies.release(other)
     assert not rig.copies.given_up(other.state_name, "orders"), "another mirror may have it"
