@@ -363,8 +363,9 @@ class LinkThread:
             self.configuration.refuse("", retried=True)
             self._spec = replace(self._spec, link=with_live(self._spec.link, link))
             self.lanes.reconfigure(link)
-            self._taken.parked(gone - self.lanes.moves.park(gone), proved=False)
-            _left(self.lanes, self._records, self.name, gone)
+            of_no_lane = gone - self.lanes.moves.park(gone)
+            self._taken.parked(of_no_lane, proved=False)
+            _left(self.lanes, self._records, self.name, of_no_lane)
         self._look_at_lanes()
         self._refresh_topics()
 
@@ -392,10 +393,10 @@ class LinkThread:
             if not self.lanes.moves.pending:
                 self.lanes.moves.park(topics)
         self._look_at_lanes()
-        sources = [source for source in self.progress.assigned() if source.topic in topics]
         if not self.lanes.moves.parked(topics):
             # a later round forgets them
             return
+        sources = [source for source in self._taken.known if source.topic in topics]
         self._taken.forget(topics)
         _left(self.lanes, self._records, self.name, topics)
         self.group_thread.left(sources)
@@ -403,7 +404,9 @@ class LinkThread:
     def _look_at_lanes(self, *, elastic: bool | None = None) -> None:
         if (moved := self.lanes.moves.look(self._taken.move, elastic=elastic)) is not None:
             self.generation, lanes = moved
-            self._taken.parked({source.topic for source, lane in lanes.items() if lane is None})
+            parked = {source.topic for source, lane in lanes.items() if lane is None}
+            self._taken.parked(parked)
+            _left(self.lanes, self._records, self.name, parked)
             # their lanes know no offsets of groups in them
             self.group_thread.lane_restarted(lanes.keys())
 

@@ -105,15 +105,18 @@ def test_offsets_of_groups_are_sent_to_the_lane_that_got_the_partition() -> None
     parked: list[Any] = []
     link: Any = SimpleNamespace(
         generation=2,
+        name="a->b",
+        _records=SimpleNamespace(stops=SimpleNamespace(tried_again=lambda *_: None)),
         lanes=SimpleNamespace(
-            moves=SimpleNamespace(look=lambda publish, *, elastic: elastic and publish() and moved.pop(0))
+            release=parked.append,
+            moves=SimpleNamespace(look=lambda publish, *, elastic: elastic and publish() and moved.pop(0)),
         ),
         _taken=SimpleNamespace(move=lambda: True, parked=parked.append),
         group_thread=SimpleNamespace(lane_restarted=told.append),
     )
     for _ in range(2):
         LinkThread._look_at_lanes(link, elastic=True)
-    assert (link.generation, told, parked) == (3, [{source, gone}], [{"gone"}])
+    assert (link.generation, told, parked) == (3, [{source, gone}], [{"gone"}, {"gone"}])
 
 
 def changed_link(outcomes: list[Any]) -> Any:
