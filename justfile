@@ -50,8 +50,8 @@ lint: lint-python lint-types lint-layers lint-stub lint-rust
 # the lock is current; ruff, rules and format
 lint-python:
     python scripts/lock.py --check
-    ruff check --output-format concise python tests bench scripts
-    ruff format --check python tests bench scripts
+    ruff check --output-format concise .
+    ruff format --check .
 
 # mypy --strict on the package, the scripts and the benchmarks
 lint-types:
