@@ -267,9 +267,7 @@ class MirrorDriver:
                 fix="start another run with the changed file",
             )
         check_slots(self._options.settings.get("spark.master", ""), sum(link.lanes for link, _, _ in links))
-        # orders of the user are for the start
-        ordered = replace(self._options.ordered, take_over=False, adopt={}, into_filled=False)
-        options = replace(self._options, clusters=clusters, all_missing=all_missing, ordered=ordered)
+        options = replace(self._options, clusters=clusters, all_missing=all_missing)
 
         def take() -> None:
             self._options = options
@@ -370,8 +368,14 @@ class MirrorDriver:
 
     # -- starting and stopping -------------------------------------------------------------------
 
-    def _link_thread(self, link: Link, source: Cluster, target: Cluster, run: str) -> LinkThread:
+    def _link_thread(
+        self, link: Link, source: Cluster, target: Cluster, run: str, *, first: bool
+    ) -> LinkThread:
         options = self._options
+        if not first:
+            # orders of the user are for the start
+            ordered = replace(options.ordered, take_over=False, adopt={}, into_filled=False)
+            options = replace(options, ordered=ordered)
         spec = LaneSpec(
             link=link,
             source=source,

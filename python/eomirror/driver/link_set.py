@@ -30,14 +30,14 @@ class LinkSet:
 
     Args:
         given: Each link with its source and target cluster.
-        make: Makes the thread of a link, given the id of its run.
+        make: Makes the thread of a link, given the id of its run; ``first`` is True until the link was taken once.
         copies: Pairs of topics that the links have claimed.
     """
 
     def __init__(
         self,
         given: Sequence[tuple[Link, Cluster, Cluster]],
-        make: Callable[[Link, Cluster, Cluster, str], LinkThread],
+        make: Callable[..., LinkThread],
         copies: Copies,
     ) -> None:
         self._given = list(given)
@@ -47,6 +47,8 @@ class LinkSet:
         self._threads: dict[str, LinkThread] = {}
         # links that were asked to end for a change
         self._leaving: set[str] = set()
+        # links of the start that were not taken yet
+        self._untaken: set[str] = set()
         self._refused = ""
         self._due: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
@@ -70,18 +72,27 @@ class LinkSet:
     @property
     def over(self) -> bool:
         """True if no link runs or will begin."""
-        return not self._leaving and all(thread.over for thread in self)
+        return not self._about_to_begin and all(thread.over for thread in self)
 
     @property
     def idle_for_good(self) -> bool:
         """True if no link has, or will have, something to mirror."""
-        return not self._leaving and all(thread.over or thread.progress.idle_for_good for thread in self)
+        return not self._about_to_begin and all(
+            thread.over or thread.progress.idle_for_good for thread in self
+        )
+
+    @property
+    def _about_to_begin(self) -> bool:
+        # one that was superseded stands by again: the next look begins it
+        return bool(self._leaving) or any(thread.progress.superseded for thread in self)
 
     def make(self, run: str) -> None:
         """Makes the threads of all links, without starting them."""
         self._threads = {
-            link.name: self._make(link, source, target, run) for link, source, target in self._given
+            link.name: self._make(link, source, target, run, first=True)
+            for link, source, target in self._given
         }
+        self._untaken = set(self._threads)
 
     def start(self) -> None:
         """Starts them."""
@@ -131,6 +142,7 @@ class LinkSet:
         """Takes what is due; begins the links that lack a thread, and those that stand by again."""
         while not self._due.empty():
             self._due.get()()
+        self._untaken -= {thread.name for thread in self if thread.generation is not None}
         for name in [name for name in self._leaving if self._threads[name].over]:
             self._leaving.discard(name)
             self._threads.pop(name).give_up(self._copies)
@@ -142,7 +154,8 @@ class LinkSet:
                 continue
             # a mirror that stands by lets another one take the link
             if thread is None or (thread.progress.superseded and thread.over):
-                made = self._make(link, source, target, new_run_id())
+                first = link.name in self._untaken
+                made = self._make(link, source, target, new_run_id(), first=first)
                 made.configuration.refuse(self._refused)
                 self._threads[link.name] = made
                 made.start()

@@ -19,6 +19,7 @@ class Thread:
 
     def __init__(self, name: str, run: str) -> None:
         self.name, self.run = name, run
+        self.first, self.generation = True, None
         self.lanes, self.over = True, False
         self.progress: Any = SimpleNamespace(error=None, superseded=False, idle_for_good=False)
         self.refused = ""
@@ -66,8 +67,9 @@ class Rig:
         self.links.make("r1")
         self.links.start()
 
-    def _make(self, link: Link, _source: Cluster, _target: Cluster, run: str) -> Thread:
+    def _make(self, link: Link, _source: Cluster, _target: Cluster, run: str, *, first: bool) -> Thread:
         self.made.append(Thread(link.name, run))
+        self.made[-1].first = first
         return self.made[-1]
 
     @property
@@ -133,3 +135,29 @@ def test_a_refusal_is_shown_by_links_that_begin_later_too(reason: str) -> None:
     rig.links.take(given("one", "new"), changes(begun=("new",)))
     rig.links.look()
     assert [thread.refused for thread in rig.made] == [reason, reason]
+
+
+def test_a_link_that_is_about_to_stand_by_again_is_not_over() -> None:
+    """It ends between two looks; a run that took that for its end would fail."""
+    rig = Rig("one")
+    (old,) = rig.made
+    old.end()
+    assert rig.links.over
+    old.progress.superseded = old.progress.idle_for_good = True
+    assert not rig.links.over
+    assert not rig.links.idle_for_good
+    rig.links.look()
+    assert len(rig.made) == 2
+
+
+@pytest.mark.parametrize("generation", [None, 4])
+def test_orders_of_the_start_are_for_a_link_until_it_was_taken(generation: int | None) -> None:
+    """Such as `--resume-at`: one that waits for its cluster has not followed them when a change lets it begin again."""
+    rig = Rig("one")
+    (old,) = rig.made
+    old.generation = generation  # type: ignore[assignment]
+    rig.links.look()
+    rig.links.take(given("one", "new"), changes(begun=("new",), again={"one": ("lanes",)}))
+    old.end()
+    rig.links.look()
+    assert {thread.name: thread.first for thread in rig.made[1:]} == {"one": generation is None, "new": False}
