@@ -468,15 +468,16 @@ class LinkOwner:
         had, known = before.assignment.partitions, before.assignment.known
         grown: set[SourcePartition] = set()
         positions: Mapping[SourcePartition, Position] = {}
-        if any(item.source in known and item.source not in had for item in partitions):
+        if any(item.source in known for item in partitions):
             positions = self._control.state.positions(wait_for_open=False, overruled=())
             grown = of_grown_topics(partitions, positions, had)
-        # Not under the lock either; only the calling thread adds partitions.
-        offsets = {source: one.offset for source, one in positions.items() if source not in {*had, *grown}}
+        # Not under the lock either; only the calling thread adds partitions.  What was published by a call whose answer
+        # was lost is in no lane, and another link may have carried it on since.
+        offsets = {source: one.offset for source, one in positions.items() if source not in grown}
         partitions, given = self._checks.joining(partitions, known, offsets, given_up)
         with self._lock:
-            fresh = [item for item in partitions if item.source not in had]
-            if not fresh:  # published by a call whose answer was lost: no lane has received it
+            fresh = [item for item in partitions if item.source not in had or item.source in given]
+            if not fresh:
                 return by_lane(before, partitions)
             self._refuse_closed()
             sources, now_ms = [item.source for item in fresh], self._clock.wall_ms()
