@@ -49,6 +49,7 @@ class TakenLink:
         known: Partitions that the link mirrors or has refused.
         given: Changed settings that are not in force yet; None for none.
         released: True once the owner has released the link: no other has taken it until then.
+        alone: True if the link ends while its run goes on.
         waiting: Topics that another link mirrors to the same copies, with the reason.
     """
 
@@ -65,8 +66,8 @@ class TakenLink:
         self.owner: LinkOwner | None = None
         self.known: set[SourcePartition] = set()
         self.given: Link | None = None
-        self.released = False
-        # refused topics for which another link was asked
+        self.released = self.alone = False
+        # refused topics that another link has given up since: each is asked for once
         self._tried: set[str] = set()
         self.waiting: dict[str, TopicError] = {}
         self._link = spec.link
@@ -243,7 +244,7 @@ class TakenLink:
 
     def release(self, notes: Sequence[MetadataRecord] = ()) -> None:
         """Releases the link, if it is owned, as `LinkOwner.release`."""
-        self.released = self.owner is not None and self.owner.release(notes)
+        self.released = self.owner is not None and self.owner.release(notes, alone=self.alone)
 
     def check(self) -> None:
         """Raises SupersededError if another mirror has fenced a lane."""

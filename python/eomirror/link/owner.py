@@ -594,13 +594,19 @@ class LinkOwner:
         with self._lock:
             self._control.refuse_superseded()
 
-    def release(self, notes: Sequence[MetadataRecord] = ()) -> bool:
-        """Releases the link, with ``notes``, so that the next mirror need not watch the claim; returns False if not."""
+    def release(self, notes: Sequence[MetadataRecord] = (), *, alone: bool = False) -> bool:
+        """
+        Releases the link, so that the next mirror need not watch the claim; returns False if not.
+
+        Args:
+            notes: Records that are committed with it.
+            alone: True if other links of the run go on.
+        """
         with self._lock:
             if not self._control.producer.ready or self._control.generation is None or self._control.closed:
                 return False
             try:
-                self._control.producer.commit([*notes, self._control.claim(released=True)])
+                self._control.producer.commit([*notes, self._control.claim(released=True, alone=alone)])
             except (LaneError, MirrorError) as error:
                 log.info("claim_not_released", link=self._link.name, error=str(error))
                 return False

@@ -144,7 +144,8 @@ class StartFacts:
         """
         Returns the facts with those that tell if another link has mirrored partitions since the link had them.
 
-        Where the link has all of them in its layout, only links count that have run since its last claim.
+        Where the link has all of them in its layout, only links count that have run since its last claim.  Those that
+        stopped with it do not, unless it has ended alone.
 
         Args:
             view: Control of the link.
@@ -158,7 +159,8 @@ class StartFacts:
             if item.source in positions and item.source not in but
         }
         parked = any(source not in had for source in offsets)
-        since = 0 if parked or view.claim is None else view.claim.timestamp + _TOGETHER_MS
+        claim = view.claim
+        since = 0 if parked or claim is None else claim.timestamp + (0 if claim.alone else _TOGETHER_MS)
         return replace(self, offsets=offsets, since=since)
 
 
@@ -267,8 +269,6 @@ class StartChecks:
         sources = {item.source for item in served}
         return served, {source: each for source, each in given.items() if source in sources}
 
-    # -- cycles ----------------------------------------------------------------------------------
-
     def _with_ranges(
         self, link: str, given: Mapping[SourcePartition, ReverseLink], offsets: Mapping[SourcePartition, int]
     ) -> dict[SourcePartition, ReverseLink]:
@@ -287,6 +287,8 @@ class StartChecks:
             else each
             for source, each in given.items()
         }
+
+    # -- cycles ----------------------------------------------------------------------------------
 
     def round_trips(self, asked: StartFacts) -> _Refusals:
         """Finds links that run and bring the records back, which would cycle for ever; later checks know them."""
@@ -541,8 +543,6 @@ class StartChecks:
             yield "", error
 
 
-def _where(item: AssignedPartition) -> _Where:
-    return item.target_topic, item.source.partition
 def _behind(offset: int, ranges: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
     for source, target, count in ranges:
         before = max(0, offset - source)
@@ -550,6 +550,8 @@ def _behind(offset: int, ranges: Iterable[tuple[int, int, int]]) -> Iterator[tup
             yield source + before, target + before, count - before
 
 
+def _where(item: AssignedPartition) -> _Where:
+    return item.target_topic, item.source.partition
 
 
 def _copied_from(message: Any) -> str | None:
