@@ -156,13 +156,20 @@ class TakenLink:
             stopped: Returns True if the run was asked to stop.
             needs: As of `LinkOwner.extend`.
         """
-        new, given_up = self._new(self.discovery.refresh())
+        released = {
+            topic: each.twin
+            for topic, each in self.refused.items()
+            if topic not in self._tried and self._tools.copies.given_up(each.twin, topic)
+        }
+        new, given_up = self._new(self.discovery.refresh(), released)
         if new and (stopped() or self.owner is None):
             return {}
         by_lane = {} if not new or self.owner is None else self.owner.extend(new, needs, given_up=given_up)
-        if given_up:
-            self._tools.copies.carried_on(self._link.name, given_up)
-            log.info("topics_carried_on", link=self._link.name, topics=sorted(given_up))
+        # not before: a round that failed is repeated
+        self._tried |= released.keys() & {item.source.topic for item in new}
+        if done := given_up.keys() & {item.source.topic for items in by_lane.values() for item in items}:
+            self._tools.copies.carried_on(self._link.name, done)
+            log.info("topics_carried_on", link=self._link.name, topics=sorted(done))
         # Behind the publication: until the layout has a topic, nothing else says that its records are missing.
         records.stops.left_out({**self.discovery.left_out(), **self.waiting})
         records.stops.stopped(without_lane((item.source for item in new), by_lane, self.refused), None)
@@ -186,8 +193,10 @@ class TakenLink:
         self._link, self._discovery = link, discovery
         if self.owner is not None:
             self.owner.reconfigure(link)
-        gone = {source.topic for source in self.known if not link.mirrors(source.topic)}
+        # also what no round has added yet
+        gone = {topic for topic in self._tools.copies.of(link.name) if not link.mirrors(topic)}
         self.known = {source for source in self.known if source.topic not in gone}
+        self._tried -= gone
         if self.given is given:
             self.given = None
         return link, gone
@@ -204,14 +213,19 @@ class TakenLink:
         self.discovery.forget(topics)
         self.known = {source for source in self.known if source.topic not in topics}
 
-    def _new(self, found: Sequence[AssignedPartition]) -> tuple[list[AssignedPartition], dict[str, str]]:
+    def _new(
+        self, found: Sequence[AssignedPartition], released: Mapping[str, str]
+    ) -> tuple[list[AssignedPartition], dict[str, str]]:
         """
         Returns the partitions to add, and their topics that another link has given up.
 
         A topic that another link mirrors to the same copy waits, and is asked for again: that link may release it.
+
+        Args:
+            found: What discovery has found.
+            released: Refused topics that another link has given up since.
         """
-        given_up = self._given_up()
-        new = [item for item in found if item.source not in self.known or item.source.topic in given_up]
+        new = [item for item in found if item.source not in self.known or item.source.topic in released]
         claimed = self._tools.copies.take(self._link.name, new)
         before, self.waiting = self.waiting, {}
         for topic, other in claimed.others.items():
@@ -222,17 +236,9 @@ class TakenLink:
             self.waiting[topic] = TopicError(reason, fix=fix, topic=topic)
             if topic not in before or before[topic].message != reason:
                 log.warning("topic_left_out", link=self._link.name, topic=topic, reason=reason, fix=fix)
-        return [item for item in new if item.source.topic not in claimed.others], given_up | claimed.given_up
-
-    def _given_up(self) -> dict[str, str]:
-        """Returns topics that were refused for another link, which has given them up since; each once."""
-        found = {
-            topic: each.twin
-            for topic, each in self.refused.items()
-            if topic not in self._tried and self._tools.copies.given_up(each.twin, topic)
-        }
-        self._tried |= found.keys()
-        return found
+        # the last link that had it may have had no lane for it: what a check has found is further
+        given_up = {**claimed.given_up, **released}
+        return [item for item in new if item.source.topic not in claimed.others], given_up
 
     def move(
         self, lanes: Mapping[SourcePartition, int | None], givers: Collection[int], *, fence: bool
