@@ -67,8 +67,8 @@ class TakenLink:
         self.known: set[SourcePartition] = set()
         self.given: Link | None = None
         self.released = self.alone = False
-        # refused topics that another link has given up since: each is asked for once
-        self._tried: set[str] = set()
+        # partitions that a check has refused, and that no other link was asked for since
+        self._left_out: set[SourcePartition] = set()
         self.waiting: dict[str, TopicError] = {}
         self._link = spec.link
         self._sessions = sessions
@@ -136,6 +136,7 @@ class TakenLink:
         layout = self.owner.acquire(self._link.producers, partitions, stopped=stopped, **watched)
         self._tools.copies.own(self._link)
         self.known = {item.source for item in partitions}
+        self._left_out = self.known - _served(layout.lanes)
         return layout
 
     def _refuse_stopped(self, stopped: Callable[[], bool]) -> None:
@@ -159,15 +160,19 @@ class TakenLink:
         released = {
             topic: each.twin
             for topic, each in self.refused.items()
-            if topic not in self._tried and self._tools.copies.given_up(each.twin, topic)
+            if self._tools.copies.given_up(each.twin, topic)
         }
         new, given_up = self._new(self.discovery.refresh(), released)
         if new and (stopped() or self.owner is None):
             return {}
         by_lane = {} if not new or self.owner is None else self.owner.extend(new, needs, given_up=given_up)
+        served = _served(by_lane)
         # not before: a round that failed is repeated
-        self._tried |= released.keys() & {item.source.topic for item in new}
-        if done := given_up.keys() & {item.source.topic for items in by_lane.values() for item in items}:
+        self._left_out -= {item.source for item in new}
+        self._left_out |= {
+            item.source for item in new if item.source.topic not in released and item.source not in served
+        }
+        if done := given_up.keys() & {source.topic for source in served}:
             self._tools.copies.carried_on(self._link.name, done)
             log.info("topics_carried_on", link=self._link.name, topics=sorted(done))
         # Behind the publication: until the layout has a topic, nothing else says that its records are missing.
@@ -195,8 +200,7 @@ class TakenLink:
             self.owner.reconfigure(link)
         # also what no round has added yet
         gone = {topic for topic in self._tools.copies.of(link.name) if not link.mirrors(topic)}
-        self.known = {source for source in self.known if source.topic not in gone}
-        self._tried -= gone
+        self._forget(gone)
         if self.given is given:
             self.given = None
         return link, gone
@@ -211,7 +215,11 @@ class TakenLink:
             raise StoppedError(f"link {self._link.name}: stopped")
         self.owner.forget(topics)
         self.discovery.forget(topics)
+        self._forget(topics)
+
+    def _forget(self, topics: Collection[str]) -> None:
         self.known = {source for source in self.known if source.topic not in topics}
+        self._left_out &= self.known
 
     def _new(
         self, found: Sequence[AssignedPartition], released: Mapping[str, str]
@@ -225,7 +233,8 @@ class TakenLink:
             found: What discovery has found.
             released: Refused topics that another link has given up since.
         """
-        new = [item for item in found if item.source not in self.known or item.source.topic in released]
+        again = {source for source in self._left_out if source.topic in released}
+        new = [item for item in found if item.source not in self.known or item.source in again]
         claimed = self._tools.copies.take(self._link.name, new)
         before, self.waiting = self.waiting, {}
         for topic, other in claimed.others.items():
@@ -237,7 +246,7 @@ class TakenLink:
             if topic not in before or before[topic].message != reason:
                 log.warning("topic_left_out", link=self._link.name, topic=topic, reason=reason, fix=fix)
         # the last link that had it may have had no lane for it: what a check has found is further
-        given_up = {**claimed.given_up, **released}
+        given_up = {**claimed.given_up, **{source.topic: released[source.topic] for source in again}}
         return [item for item in new if item.source.topic not in claimed.others], given_up
 
     def move(
@@ -274,3 +283,8 @@ class TakenLink:
             self.owner.close()
             self.owner = None
         self._sessions.close()
+
+
+def _served(lanes: Mapping[int, Sequence[AssignedPartition]]) -> set[SourcePartition]:
+    """Returns the partitions that a lane has."""
+    return {item.source for items in lanes.values() for item in items}

@@ -469,7 +469,8 @@ class LinkOwner:
         grown: set[SourcePartition] = set()
         positions: Mapping[SourcePartition, Position] = {}
         if any(item.source in known for item in partitions):
-            positions = self._control.state.positions(wait_for_open=False, overruled=())
+            # an older position of this link would make another one's look newer
+            positions = self._control.state.positions(wait_for_open=True, overruled=())
             grown = of_grown_topics(partitions, positions, had)
         # Not under the lock either; only the calling thread adds partitions.  What was published by a call whose answer
         # was lost is in no lane, and another link may have carried it on since.

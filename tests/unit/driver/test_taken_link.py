@@ -70,7 +70,7 @@ class Rig:
 
     def acquire(self, _lanes: int, partitions: Sequence[AssignedPartition], **__: Any) -> Any:
         self.acquired = partitions
-        return SimpleNamespace()
+        return SimpleNamespace(lanes={})
 
     def extend(self, new: Sequence[AssignedPartition], _needs: Any, *, given_up: dict[str, str]) -> Any:
         # the keeper renews the claim meanwhile
@@ -241,6 +241,19 @@ def test_a_topic_that_was_given_up_and_is_refused_is_asked_of_the_link_that_is_f
     rig.refused = {"orders": Refused(NotReadyError("carried on", fix="-"), further.state_name)}
     rig.look()
     assert rig.given_up["orders"] == further.state_name
+
+
+def test_a_partition_that_a_lane_has_is_not_added_again_where_another_one_of_its_topic_was_refused() -> None:
+    """EO-3: it would get the position at which another link has left off."""
+    rig, other = Rig(), mirroring("c->b")
+    rig.copies.configure([rig.spec.link, other])
+    rig.copies.own(other)
+    rig.ready = True
+    rig.refused = {"orders": Refused(NotReadyError("orders-1 is filled", fix="-"), other.state_name)}
+    rig.look()
+    rig.seen.clear()
+    rig.look()
+    assert rig.seen == []
 
 
 def test_a_topic_stays_given_up_until_a_link_has_gone_on_with_it() -> None:
