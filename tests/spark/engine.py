@@ -159,7 +159,7 @@ class FakeLink:
         """As `LinkOwner.renew`."""
         self.calls.append("renew")
 
-    def release(self, _: Any = ()) -> bool:
+    def release(self, _: Any = (), **__: Any) -> bool:
         """As `LinkOwner.release`."""
         self.calls.append("release")
         return True

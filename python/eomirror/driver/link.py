@@ -150,8 +150,9 @@ class LinkThread:
         """Starts the link's thread."""
         self._thread.start()
 
-    def request_stop(self) -> None:
-        """Requests a stop of the link; returns at once."""
+    def request_stop(self, *, alone: bool = False) -> None:
+        """Requests a stop of the link; returns at once.  ``alone``: the run goes on."""
+        self._taken.alone = self._taken.alone or alone
         seconds = _LANES_SECONDS + self._tools.stop_seconds
         self._deadline = self._deadline or Deadline(seconds, self._tools.clock)
         self._over.set()

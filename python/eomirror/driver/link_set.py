@@ -129,7 +129,7 @@ class LinkSet:
             told = f"{', '.join(again[name])}: the link begins again" if name in again else "the link ends"
             if (thread := self._threads.get(name)) is not None:
                 thread.configuration.changed(told)
-                thread.request_stop()
+                thread.request_stop(alone=True)
                 self._leaving.add(name)
 
     def show_refusal(self, reason: str) -> None:

@@ -110,6 +110,11 @@ class Copies:
                     found.given_up[topic] = giver.state_name
         return found
 
+    def of(self, link: str) -> set[str]:
+        """Returns the topics that a link has claimed."""
+        with self._lock:
+            return {topic for owner, topic in self._links.values() if owner == link}
+
     def own(self, link: Link) -> None:
         """Records that the run has taken a link, and fenced all lanes that it ever had."""
         with self._lock:
@@ -140,8 +145,13 @@ class Copies:
             }
             self._links = {pair: one for pair, one in self._links.items() if pair not in left}
             if proved:
-                self._given_up |= dict.fromkeys(left, link)
-            elif topics is None:
+                # one that has not gone on with a pair leaves it to the next one, as it was given
+                self._given_up = dict.fromkeys(left, link) | self._given_up
+                return
+            # what it has given up before, and had again since
+            again = {pair for pair in left & self._given_up.keys() if self._given_up[pair].name == link.name}
+            self._given_up = {pair: one for pair, one in self._given_up.items() if pair not in again}
+            if topics is None:
                 self._owned.pop(link.state_name, None)
 
     def carried_on(self, link: str, topics: Collection[str]) -> None:

@@ -11,7 +11,7 @@ from eomirror.driver.link_tools import without_lane
 from eomirror.errors import AuthorizationError, StoppedError, TopicError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eomirror.config import Link
     from eomirror.driver.claim_renewal import LinkRecords
@@ -49,6 +49,7 @@ class TakenLink:
         known: Partitions that the link mirrors or has refused.
         given: Changed settings that are not in force yet; None for none.
         released: True once the owner has released the link: no other has taken it until then.
+        alone: True if the link ends while its run goes on.
         waiting: Topics that another link mirrors to the same copies, with the reason.
     """
 
@@ -65,10 +66,9 @@ class TakenLink:
         self.owner: LinkOwner | None = None
         self.known: set[SourcePartition] = set()
         self.given: Link | None = None
-        self.released = False
-        # partitions that no lane got; and their topics for which another link was asked
-        self._unserved: set[SourcePartition] = set()
-        self._tried: set[str] = set()
+        self.released = self.alone = False
+        # partitions that a check has refused, and that no other link was asked for since
+        self._left_out: set[SourcePartition] = set()
         self.waiting: dict[str, TopicError] = {}
         self._link = spec.link
         self._sessions = sessions
@@ -136,7 +136,7 @@ class TakenLink:
         layout = self.owner.acquire(self._link.producers, partitions, stopped=stopped, **watched)
         self._tools.copies.own(self._link)
         self.known = {item.source for item in partitions}
-        self._serve(partitions, layout.lanes)
+        self._left_out = self.known - _served(layout.lanes)
         return layout
 
     def _refuse_stopped(self, stopped: Callable[[], bool]) -> None:
@@ -157,20 +157,30 @@ class TakenLink:
             stopped: Returns True if the run was asked to stop.
             needs: As of `LinkOwner.extend`.
         """
-        new, given_up = self._new(self.discovery.refresh())
+        released = {
+            topic: each.twin
+            for topic, each in self.refused.items()
+            if self._tools.copies.given_up(each.twin, topic)
+        }
+        new, given_up = self._new(self.discovery.refresh(), released)
         if new and (stopped() or self.owner is None):
             return {}
         by_lane = {} if not new or self.owner is None else self.owner.extend(new, needs, given_up=given_up)
-        if given_up:
-            self._tried |= given_up.keys()
-            self._tools.copies.carried_on(self._link.name, given_up)
-            records.stops.tried_again(given_up, [item.source for items in by_lane.values() for item in items])
-            log.info("topics_carried_on", link=self._link.name, topics=sorted(given_up.keys() - self.refused))
+        served = _served(by_lane)
+        # not before: a round that failed is repeated
+        self._left_out -= {item.source for item in new}
+        self._left_out |= {
+            item.source for item in new if item.source.topic not in released and item.source not in served
+        }
+        if done := given_up.keys() & {source.topic for source in served}:
+            self._tools.copies.carried_on(self._link.name, done)
+            # one that was refused at first
+            records.stops.tried_again(done, served)
+            log.info("topics_carried_on", link=self._link.name, topics=sorted(done))
         # Behind the publication: until the layout has a topic, nothing else says that its records are missing.
         records.stops.left_out({**self.discovery.left_out(), **self.waiting})
         records.stops.stopped(without_lane((item.source for item in new), by_lane, self.refused), None)
         self.known.update(item.source for item in new)
-        self._serve(new, by_lane)
         return by_lane
 
     def reconfigure(self) -> tuple[Link, set[str]]:
@@ -190,15 +200,15 @@ class TakenLink:
         self._link, self._discovery = link, discovery
         if self.owner is not None:
             self.owner.reconfigure(link)
-        gone = {source.topic for source in self.known if not link.mirrors(source.topic)}
-        self.known = {source for source in self.known if source.topic not in gone}
+        # also what no round has added yet
+        gone = {topic for topic in self._tools.copies.of(link.name) if not link.mirrors(topic)}
+        self._forget(gone)
         if self.given is given:
             self.given = None
         return link, gone
 
     def parked(self, topics: Collection[str], *, proved: bool = True) -> None:
         """Lets another link have topics that this one mirrors no more; ``proved``: no lane can write them."""
-        self._tried -= set(topics)
         self._tools.copies.release(self._link, topics, proved=proved)
 
     def forget(self, topics: Mapping[str, bytes]) -> None:
@@ -207,21 +217,26 @@ class TakenLink:
             raise StoppedError(f"link {self._link.name}: stopped")
         self.owner.forget(topics)
         self.discovery.forget(topics)
-        self.known = {source for source in self.known if source.topic not in topics}
+        self._forget(topics)
 
-    def _new(self, found: Sequence[AssignedPartition]) -> tuple[list[AssignedPartition], dict[str, str]]:
+    def _forget(self, topics: Collection[str]) -> None:
+        self.known = {source for source in self.known if source.topic not in topics}
+        self._left_out &= self.known
+
+    def _new(
+        self, found: Sequence[AssignedPartition], released: Mapping[str, str]
+    ) -> tuple[list[AssignedPartition], dict[str, str]]:
         """
         Returns the partitions to add, and their topics that another link has given up.
 
         A topic that another link mirrors to the same copy waits, and is asked for again: that link may release it.
+
+        Args:
+            found: What discovery has found.
+            released: Refused topics that another link has given up since.
         """
-        given_up = self._given_up({item.source.topic for item in found})
-        new = [
-            item
-            for item in found
-            if item.source not in self.known
-            or (item.source.topic in given_up and item.source in self._unserved)
-        ]
+        again = {source for source in self._left_out if source.topic in released}
+        new = [item for item in found if item.source not in self.known or item.source in again]
         claimed = self._tools.copies.take(self._link.name, new)
         before, self.waiting = self.waiting, {}
         for topic, other in claimed.others.items():
@@ -232,21 +247,9 @@ class TakenLink:
             self.waiting[topic] = TopicError(reason, fix=fix, topic=topic)
             if topic not in before or before[topic].message != reason:
                 log.warning("topic_left_out", link=self._link.name, topic=topic, reason=reason, fix=fix)
-        return [item for item in new if item.source.topic not in claimed.others], given_up | claimed.given_up
-
-    def _serve(
-        self, offered: Iterable[AssignedPartition], lanes: Mapping[int, Sequence[AssignedPartition]]
-    ) -> None:
-        self._unserved.update(item.source for item in offered)
-        self._unserved -= {item.source for items in lanes.values() for item in items}
-
-    def _given_up(self, topics: Collection[str]) -> dict[str, str]:
-        """Returns those of the topics that were refused for another link, which has given them up since; each once."""
-        return {
-            topic: each.twin
-            for topic, each in self.refused.items()
-            if topic in topics and topic not in self._tried and self._tools.copies.given_up(each.twin, topic)
-        }
+        # the last link that had it may have had no lane for it: what a check has found is further
+        given_up = {**claimed.given_up, **{source.topic: released[source.topic] for source in again}}
+        return [item for item in new if item.source.topic not in claimed.others], given_up
 
     def move(
         self, lanes: Mapping[SourcePartition, int | None], givers: Collection[int], *, fence: bool
@@ -258,7 +261,7 @@ class TakenLink:
 
     def release(self, notes: Sequence[MetadataRecord] = ()) -> None:
         """Releases the link, if it is owned, as `LinkOwner.release`."""
-        self.released = self.owner is not None and self.owner.release(notes)
+        self.released = self.owner is not None and self.owner.release(notes, alone=self.alone)
 
     def check(self) -> None:
         """Raises SupersededError if another mirror has fenced a lane."""
@@ -282,3 +285,8 @@ class TakenLink:
             self.owner.close()
             self.owner = None
         self._sessions.close()
+
+
+def _served(lanes: Mapping[int, Sequence[AssignedPartition]]) -> set[SourcePartition]:
+    """Returns the partitions that a lane has."""
+    return {item.source for items in lanes.values() for item in items}

@@ -17,7 +17,14 @@ __all__ = ["is_dead", "own_claim"]
 
 
 def own_claim(
-    run: str, sequence: int, interval: float, *, released: bool, now_ms: int, command: str = ""
+    run: str,
+    sequence: int,
+    interval: float,
+    *,
+    released: bool,
+    now_ms: int,
+    command: str = "",
+    alone: bool = False,
 ) -> Claim:
     """
     Returns the claim of this process.
@@ -29,6 +36,7 @@ def own_claim(
         released: True if the link is released.
         now_ms: Wall clock, shown to people only.
         command: Command that owns the link; empty for a mirror.
+        alone: True if other links of the run go on.
     """
     return Claim(
         run=run,
@@ -41,6 +49,7 @@ def own_claim(
         released=released,
         timestamp=now_ms,
         command=command,
+        alone=alone,
     )
 
 

@@ -48,6 +48,9 @@ log = structlog.get_logger(__name__)
 # A partition without an answer counts as small; its lane waits for its leader anyway.
 _BACKLOG_SECONDS = 10.0
 
+# in a chunk of the offset map, which is far smaller than the least that brokers take
+_MOST_RANGES = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
@@ -291,13 +294,14 @@ class FirstPositions:
         if self._map_partitions is None:
             facts = self.target.describe_topics([topic])[topic]
             self._map_partitions = 0 if facts is None else facts.partitions
-        if before.ranges and self._map_partitions:
+        for index in range(0, len(before.ranges) if self._map_partitions else 0, _MOST_RANGES):
+            ranges = before.ranges[index : index + _MOST_RANGES]
             kept.append(
                 MetadataRecord(
                     topic,
                     offset_map_partition(item.source, self._map_partitions),
-                    offset_map_key(item.source, item.topic_id, before.ranges[0][0]),
-                    encode_offset_map(item.target_topic, item.source.partition, before.ranges),
+                    offset_map_key(item.source, item.topic_id, ranges[0][0]),
+                    encode_offset_map(item.target_topic, item.source.partition, ranges),
                 )
             )
         return kept
@@ -319,7 +323,7 @@ class FirstPositions:
             run=self.run,
             timestamp=self.now_ms,
         )
-        return Predecessor(record)
+        return Predecessor(record, each.ranges)
 
     def _target_begins(
         self, items: Sequence[AssignedPartition], adopted: Collection[SourcePartition]

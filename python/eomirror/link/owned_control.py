@@ -148,7 +148,9 @@ class OwnedControl:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def claim(self, *, released: bool, interval: float = CLAIM_INTERVAL_SECONDS) -> MetadataRecord:
+    def claim(
+        self, *, released: bool, interval: float = CLAIM_INTERVAL_SECONDS, alone: bool = False
+    ) -> MetadataRecord:
         """Returns the next claim of this run, which is renewed within ``interval`` seconds."""
         self._sequence += 1
         claim = own_claim(
@@ -158,6 +160,7 @@ class OwnedControl:
             released=released,
             now_ms=self._clock.wall_ms(),
             command=self._command,
+            alone=alone,
         )
         return MetadataRecord(self.names.control_topic, 0, claim.key(), claim.value())
 

@@ -468,15 +468,17 @@ class LinkOwner:
         had, known = before.assignment.partitions, before.assignment.known
         grown: set[SourcePartition] = set()
         positions: Mapping[SourcePartition, Position] = {}
-        if any(item.source in known and item.source not in had for item in partitions):
-            positions = self._control.state.positions(wait_for_open=False, overruled=())
+        if any(item.source in known for item in partitions):
+            # an older position of this link would make another one's look newer
+            positions = self._control.state.positions(wait_for_open=True, overruled=())
             grown = of_grown_topics(partitions, positions, had)
-        # Not under the lock either; only the calling thread adds partitions.
-        offsets = {source: one.offset for source, one in positions.items() if source not in {*had, *grown}}
+        # Not under the lock either; only the calling thread adds partitions.  What was published by a call whose answer
+        # was lost is in no lane, and another link may have carried it on since.
+        offsets = {source: one.offset for source, one in positions.items() if source not in grown}
         partitions, given = self._checks.joining(partitions, known, offsets, given_up)
         with self._lock:
-            fresh = [item for item in partitions if item.source not in had]
-            if not fresh:  # published by a call whose answer was lost: no lane has received it
+            fresh = [item for item in partitions if item.source not in had or item.source in given]
+            if not fresh:
                 return by_lane(before, partitions)
             self._refuse_closed()
             sources, now_ms = [item.source for item in fresh], self._clock.wall_ms()
@@ -593,13 +595,13 @@ class LinkOwner:
         with self._lock:
             self._control.refuse_superseded()
 
-    def release(self, notes: Sequence[MetadataRecord] = ()) -> bool:
-        """Releases the link, with ``notes``, so that the next mirror need not watch the claim; returns False if not."""
+    def release(self, notes: Sequence[MetadataRecord] = (), *, alone: bool = False) -> bool:
+        """Releases the link, with ``notes``; returns False if not.  ``alone``: other links of the run go on."""
         with self._lock:
             if not self._control.producer.ready or self._control.generation is None or self._control.closed:
                 return False
             try:
-                self._control.producer.commit([*notes, self._control.claim(released=True)])
+                self._control.producer.commit([*notes, self._control.claim(released=True, alone=alone)])
             except (LaneError, MirrorError) as error:
                 log.info("claim_not_released", link=self._link.name, error=str(error))
                 return False

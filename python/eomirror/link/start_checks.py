@@ -19,6 +19,7 @@ from eomirror.clock import Deadline
 from eomirror.errors import AuthorizationError, DataLossError, MirrorError, NotReadyError, StateError
 from eomirror.kafka.partition_reader import GONE
 from eomirror.link.copy_ends import CopyEnds
+from eomirror.link.offset_map_reader import OffsetMapReader
 from eomirror.link.other_links import OtherLinks
 from eomirror.link.source_comparison import changed_sources
 from eomirror.link.start_rules import (
@@ -143,7 +144,8 @@ class StartFacts:
         """
         Returns the facts with those that tell if another link has mirrored partitions since the link had them.
 
-        Where the link has all of them in its layout, only links count that have run since its last claim.
+        Where the link has all of them in its layout, only links count that have run since its last claim.  Those that
+        stopped with it do not, unless it has ended alone.
 
         Args:
             view: Control of the link.
@@ -157,7 +159,8 @@ class StartFacts:
             if item.source in positions and item.source not in but
         }
         parked = any(source not in had for source in offsets)
-        since = 0 if parked or view.claim is None else view.claim.timestamp + _TOGETHER_MS
+        claim = view.claim
+        since = 0 if parked or claim is None else claim.timestamp + (0 if claim.alone else _TOGETHER_MS)
         return replace(self, offsets=offsets, since=since)
 
 
@@ -259,12 +262,31 @@ class StartChecks:
             theirs = [item for item in items if given_up.get(item.source.topic) == link]
             # a mirror of another file may have taken it since
             stopped = [each for each in self._beside.of(link) if not each.running]
-            given |= self._ahead(theirs, offsets, stopped)
+            given |= self._with_ranges(link, self._ahead(theirs, offsets, stopped), offsets)
         own = {source: offset for source, offset in offsets.items() if source not in given}
         asked = StartFacts(items=items, known={*known, *given}, offsets=own)
         served = self.without_refused(NEW_COPIES, asked)
         sources = {item.source for item in served}
         return served, {source: each for source, each in given.items() if source in sources}
+
+    def _with_ranges(
+        self, link: str, given: Mapping[SourcePartition, ReverseLink], offsets: Mapping[SourcePartition, int]
+    ) -> dict[SourcePartition, ReverseLink]:
+        """
+        Adds the ranges of the other link's offset map behind our own positions.
+
+        To our map these records would be a hole, as if none of them was mirrored: a group there would pass them all.
+        """
+        back = (
+            [] if self._link.keyed else [each.position for source, each in given.items() if source in offsets]
+        )
+        maps = OffsetMapReader(replace(self._link, name=link), self._target).maps(back) if back else {}
+        return {
+            source: replace(each, ranges=tuple(_behind(offsets[source], maps[source].listed())))
+            if source in maps
+            else each
+            for source, each in given.items()
+        }
 
     # -- cycles ----------------------------------------------------------------------------------
 
@@ -519,6 +541,13 @@ class StartChecks:
                 "OFFSET`",
             )
             yield "", error
+
+
+def _behind(offset: int, ranges: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    for source, target, count in ranges:
+        before = max(0, offset - source)
+        if before < count:
+            yield source + before, target + before, count - before
 
 
 def _where(item: AssignedPartition) -> _Where:

@@ -93,6 +93,7 @@ class ReverseLink:
         running: True if the other link has a living owner and mirrors this partition.
         cut: End of the copy at the promotion of the other link that is in force; None for none.  Behind it that link
             has only merged orphans, which it marks.
+        ranges: Ranges of its offset map that ours lacks: source offset, target offset and record count; ascending.
     """
 
     link: str
@@ -100,6 +101,7 @@ class ReverseLink:
     adopted: int | None = None
     running: bool = False
     cut: int | None = None
+    ranges: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def unmarked(self) -> int | None:

@@ -153,6 +153,7 @@ class Claim(SingleRecord):
         released: True once the owner has stopped and released the link.
         timestamp: Milliseconds since the epoch, for people.
         command: Command that took the link, such as ``failover``; empty for a mirror.
+        alone: True if the owner has released the link while its other links went on, which may have carried copies on.
     """
 
     run: str
@@ -165,6 +166,7 @@ class Claim(SingleRecord):
     released: bool
     timestamp: int
     command: str = ""
+    alone: bool = field(default=False, metadata=OMITTED)
 
     @property
     def who(self) -> str:

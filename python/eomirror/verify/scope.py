@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from eomirror.kafka.admin import ClusterAdmin, TopicFacts
     from eomirror.kafka.compacted_topic import LogRecord
     from eomirror.kafka.session import ClusterSession
+    from eomirror.records.control import Generation
     from eomirror.records.position import Position
     from eomirror.records.promotion import PromotionHistory
     from eomirror.records.recreation import CopyBack
@@ -327,7 +328,7 @@ class ScopeFinder:
         view = control_view(self._states.records(self._names.control_topic, wait_for_open=False))
         asked = self._bounds(sources, source_stable, bound)
         bounds = _behind_copies(_behind_returns(asked, view.history, guard=self._link.guard), view.copy_back)
-        ends = _ends_at_cuts(view.history, positions)
+        ends = _ends_where_parked(view.generation, positions) | _ends_at_cuts(view.history, positions)
         # They hold what the link back has copied there, and nothing of this link's before it returns.
         deleted = {each.source: each for each in positions if view.recreated.get(each.topic) == each.topic_id}
         bounds |= {(each.topic, each.partition): each.offset for each in deleted.values()}
@@ -517,6 +518,18 @@ class ScopeFinder:
             for number in range(facts.partitions)
         ]
         return admin.offsets(partitions, at=at, read_committed=True) if partitions else {}
+
+
+def _ends_where_parked(
+    layout: Generation | None, positions: Sequence[Position]
+) -> dict[SourcePartition, int]:
+    """Returns the end of the link's copies of partitions that it mirrors no more, or not yet again: others may."""
+    parked = () if layout is None else layout.assignment.parked
+    return {
+        each.source: end
+        for each in positions
+        if each.source in parked and (end := each.target_next) is not None
+    }
 
 
 def _ends_at_cuts(history: PromotionHistory, positions: Sequence[Position]) -> dict[SourcePartition, int]:

@@ -67,7 +67,7 @@ class Side:
             pause=None,
         )
 
-    def release(self, _: Any = ()) -> bool:
+    def release(self, _: Any = (), **__: Any) -> bool:
         self.calls.append("release")
         return True
 
@@ -141,7 +141,7 @@ def test_a_spark_that_comes_up_within_a_stop_leaves_the_lanes_that_began_without
             order.append("spark")
 
     class Finishing(Side):
-        def release(self, _: Any = ()) -> None:
+        def release(self, _: Any = (), **__: Any) -> None:
             stopping.set()
             wait_for(lambda: "spark" in order, 10)
             order.append("released")

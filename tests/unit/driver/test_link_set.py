@@ -33,8 +33,8 @@ class Thread:
     def start(self) -> None:
         self.calls.append("start")
 
-    def request_stop(self) -> None:
-        self.calls.append("stop")
+    def request_stop(self, *, alone: bool) -> None:
+        self.calls.append("stop" if alone else "stop with the run")
 
     def reconfigure(self, link: Link) -> None:
         self.calls.append(link.topics)

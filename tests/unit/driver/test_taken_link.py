@@ -27,6 +27,11 @@ HELD = QuotaError("the quota holds us back: 6 of 12 topics created", seconds=5)
 ORDERS = AssignedPartition(SourcePartition("orders", 0), "id-orders", "a.orders", "id-copy")
 
 
+def unanswered(_: Sequence[AssignedPartition]) -> Any:
+    """A publication that fails."""
+    raise ClusterError("the target does not answer", fix="wait")
+
+
 class Rig:
     """A taken link, of which discovery holds `orders` back until `ready`."""
 
@@ -65,13 +70,16 @@ class Rig:
 
     def acquire(self, _lanes: int, partitions: Sequence[AssignedPartition], **__: Any) -> Any:
         self.acquired = partitions
-        return SimpleNamespace(lanes={0: tuple(partitions)})
+        return SimpleNamespace(lanes={})
 
     def extend(self, new: Sequence[AssignedPartition], _needs: Any, *, given_up: dict[str, str]) -> Any:
         # the keeper renews the claim meanwhile
         self.seen.append(self.shown())
         self.given_up = given_up
         return self.publish(new)
+
+    def reconfigure(self, _: Link) -> None:
+        pass
 
     def forget(self, topics: Any) -> None:
         # as owner, and as discovery
@@ -108,10 +116,7 @@ def test_a_topic_stays_shown_when_its_revision_is_refused_or_the_run_stops() -> 
     rig.look()
     rig.ready = True
 
-    def refuse(_: Sequence[AssignedPartition]) -> Any:
-        raise ClusterError("the source does not answer", fix="wait")
-
-    rig.publish = refuse
+    rig.publish = unanswered
     with pytest.raises(ClusterError):
         rig.look()
     assert rig.shown() == {"orders"}
@@ -203,15 +208,73 @@ def test_an_extension_that_fails_goes_on_at_the_same_positions_in_the_next_round
     rig.copies.release(other, proved=True)
     rig.ready = True
 
-    def refuse(_: Sequence[AssignedPartition]) -> Any:
-        raise ClusterError("the target does not answer", fix="wait")
-
-    rig.publish, whole = refuse, rig.publish
+    rig.publish, whole = unanswered, rig.publish
     with pytest.raises(ClusterError):
         rig.look()
     rig.given_up, rig.publish = {}, whole
     rig.look()
     assert rig.given_up == {"orders": other.state_name}
+
+
+def test_a_topic_that_no_round_has_added_leaves_the_link_like_any_other() -> None:
+    """Another link would wait for it for ever."""
+    rig = Rig()
+    rig.ready, rig.publish = True, unanswered
+    with pytest.raises(ClusterError):
+        rig.look()
+    rig.taken.given = mirroring("a->b", "else")
+    _, gone = rig.taken.reconfigure()
+    rig.taken.parked(gone, proved=False)
+    assert not rig.copies.take("c->b", [ORDERS]).others
+
+
+def test_a_topic_that_was_given_up_and_is_refused_is_asked_of_the_link_that_is_further() -> None:
+    """The one that had it last may have had no lane for it."""
+    rig, last, further = Rig(), mirroring("c->b", "orders"), mirroring("d->b")
+    rig.copies.configure([rig.spec.link, further])
+    rig.copies.own(further)
+    rig.copies.take(last.name, [ORDERS])
+    rig.copies.release(last, proved=True)
+    rig.ready, rig.publish = True, lambda _: {}
+    rig.look()
+    assert rig.given_up == {"orders": last.state_name}
+    rig.refused = {"orders": Refused(NotReadyError("carried on", fix="-"), further.state_name)}
+    rig.look()
+    assert rig.given_up["orders"] == further.state_name
+
+
+def test_a_partition_that_a_lane_has_is_not_added_again_where_another_one_of_its_topic_was_refused() -> None:
+    """EO-3: it would get the position at which another link has left off."""
+    rig, other = Rig(), mirroring("c->b")
+    rig.copies.configure([rig.spec.link, other])
+    rig.copies.own(other)
+    rig.ready = True
+    rig.refused = {"orders": Refused(NotReadyError("orders-1 is filled", fix="-"), other.state_name)}
+    rig.look()
+    rig.seen.clear()
+    rig.look()
+    assert rig.seen == []
+
+
+def test_a_topic_stays_given_up_until_a_link_has_gone_on_with_it() -> None:
+    """A link that ends before that has no position that counts."""
+    copies, one, two = Copies(), mirroring("c->b", "orders"), mirroring("d->b", "orders")
+    for link in (one, two):
+        copies.take(link.name, [ORDERS])
+        copies.release(link, proved=True)
+    assert copies.take("a->b", [ORDERS]).given_up == {"orders": one.state_name}
+    copies.carried_on("a->b", {"orders"})
+    copies.release(mirroring("a->b", "orders"), proved=True)
+    assert copies.take(one.name, [ORDERS]).given_up == {"orders": mirroring("a->b").state_name}
+
+
+def test_a_link_that_has_a_topic_again_has_to_prove_again_that_it_is_through() -> None:
+    """EO-2: a lane that was cut off may write, whatever the link has proved before."""
+    copies, one = Copies(), mirroring("c->b", "orders")
+    for proved in (True, False):
+        assert copies.take(one.name, [ORDERS]).given_up == {}
+        copies.release(one, proved=proved)
+    assert copies.take("a->b", [ORDERS]).given_up == {}
 
 
 @pytest.mark.parametrize("state", ["configured", "leaving", "given up"])
@@ -251,21 +314,13 @@ def test_a_topic_that_was_refused_for_another_link_goes_on_when_that_one_is_take
     rig.copies.own(other)
     assert looked() == 0, "it still mirrors the topic"
     rig.copies.configure([rig.spec.link, mirroring("c->b", "else")])
-
-    def away(_: Sequence[AssignedPartition]) -> Any:
-        raise ClusterError("the target does not answer", fix="wait")
-
-    refuse, rig.publish = rig.publish, away
+    rig.publish, whole = unanswered, rig.publish
     with pytest.raises(ClusterError):
         rig.look()
-    rig.publish = refuse
-    assert looked() == 1
+    rig.publish = whole
+    assert looked() == 1, "the round before has failed"
     assert rig.given_up == {"orders": other.state_name}
     assert rig.shown() == {"orders"}
     assert looked() == 0, "refused again"
-    rig.taken.parked({"orders"})
-    rig.publish = lambda new: rig.refused.clear() or {0: tuple(new)}
-    assert looked() == 1
-    assert not rig.stops._stopped, "its record goes once it has settled"
     rig.copies.release(other)
     assert not rig.copies.given_up(other.state_name, "orders"), "another mirror may have it"

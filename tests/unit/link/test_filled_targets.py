@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eomirror.lane.spec import AssignedPartition
+from eomirror.link.start_checks import StartFacts
 from eomirror.link.start_rules import (
     Copy,
     Held,
@@ -21,8 +22,10 @@ from eomirror.link.start_rules import (
     sharers,
     twins,
 )
+from eomirror.records.control import ControlView, Generation
 from eomirror.records.position import Position
-from eomirror.types import SourcePartition
+from eomirror.types import Assignment, SourcePartition
+from support.fakes import claims
 
 ITEM = AssignedPartition(SourcePartition("orders", 0), "id-s", "east.orders", "id-t")
 COPY = Copy(ITEM, 10, 510, Held.RECORDS)
@@ -120,6 +123,23 @@ def test_a_copy_is_carried_on_by_a_link_that_is_further_in_the_same_one() -> Non
     )
     assert "and so are 1 more partitions" in error.message
     assert "--resume-at orders-0=12 --resume-at orders-1=9" in error.fix
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_link_that_ended_alone_looks_at_all_that_others_did_since(alone: bool) -> None:
+    """EO-1: one that took its topics may have been killed a second later; those that stopped with it need no look."""
+    layout = Generation(
+        generation=1,
+        revision=0,
+        run="r",
+        highest_lane=0,
+        assignment=Assignment(1, {ITEM.source: 0}),
+        timestamp=0,
+    )
+    last = claims.claim("r", 5, released=True, timestamp=70_000, alone=alone)
+    asked = StartFacts(items=[ITEM]).of_others(ControlView(layout, last), {ITEM.source: position()}, but=())
+    assert asked.offsets.keys() == {ITEM.source}
+    assert (asked.since <= last.timestamp) == alone
 
 
 def test_only_a_running_twin_keeps_a_link_from_running() -> None:

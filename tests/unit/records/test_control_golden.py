@@ -128,6 +128,16 @@ GOLDEN: list[tuple[Any, bytes, bytes, str | None]] = [
         "h/1 run r released the link",
     ),
     (
+        Claim(
+            run="r", host="h", pid=1, boot="", started="", sequence=3, interval_ms=5000, released=True, timestamp=6,
+            alone=True,
+        ),
+        b'{"kind":"claim"}',
+        (b'{"v":1,"run":"r","host":"h","pid":1,"boot":"","started":"","sequence":3,"interval_ms":50'
+        b'00,"released":true,"timestamp":6,"command":"","alone":true}'),
+        "h/1 run r released the link",
+    ),
+    (
         Gap(topic="a", partition=0, start=5, end=9, reason="retention", run="r", timestamp=7),
         b'{"kind":"gap","topic":"a","partition":0,"from":5}',
         b'{"v":1,"to":9,"reason":"retention","run":"r","timestamp":7}',
@@ -456,7 +466,7 @@ DELETED: list[tuple[bytes, tuple[str, str] | None]] = [
 LATER = {
     "generation": {"since"},
     "seen": {"rate"},
-    "claim": {"command"},
+    "claim": {"alone", "command"},
     "ends": {"starts"},
     "promotion": {"at_least", "ends_at", "uncut"},
     "reversal": {"cuts"},

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from eomirror.records.control import Generation
 from eomirror.records.dealt_ranges import DealtRange
 from eomirror.records.position import Position
 from eomirror.records.promotion import Cut, Promotion, PromotionHistory, Restoration, Resumption, Reversal
 from eomirror.records.recreation import CopyBack
-from eomirror.types import SourcePartition
-from eomirror.verify.scope import _behind_copies, _behind_returns, _ends_at_cuts
+from eomirror.types import Assignment, SourcePartition
+from eomirror.verify.scope import _behind_copies, _behind_returns, _ends_at_cuts, _ends_where_parked
 from eomirror.verify.verdict import PartitionFacts, needed_ranges, scope
 
 T = SourcePartition("t", 0)
@@ -212,6 +213,16 @@ def test_what_applications_write_to_a_promoted_copy_is_not_compared() -> None:
     assert _ends_at_cuts(history, [position(offset=41)]) == {}
     assert _ends_at_cuts(history, [position(target_topic_id="another")]) == {}
     assert _ends_at_cuts(PromotionHistory(), [position()]) == {}
+
+
+def test_what_another_link_writes_to_the_copy_of_a_parked_partition_is_not_compared() -> None:
+    """The topic is on its way to this link, or waits for a decision of the user."""
+    base = Generation(
+        generation=1, revision=0, run="r", highest_lane=0, assignment=Assignment(1, {T: 0}), timestamp=0
+    )
+    parked = replace(base, assignment=Assignment(1, {}, frozenset({T})))
+    assert _ends_where_parked(parked, [position()]) == {T: 117}
+    assert _ends_where_parked(base, [position()]) == _ends_where_parked(None, [position()]) == {}
 
 
 def test_after_a_return_the_copies_are_compared_from_there() -> None:
