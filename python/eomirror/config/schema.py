@@ -216,6 +216,10 @@ wrote them, as far as positions of other links and the brokers reveal it. Option
 - `start: latest`: mirror only new records, for a link that never ran
 - `--into-filled`: the records stay, and those of the source follow behind them from `start` on
 
+So is a topic that comes back to a link after another one has mirrored it further into the same copy: the
+link's own position is older, and the error has the other one's for `--resume-at`. Where the run has taken both
+links, it goes on there without an option ([moving topics](configure.md#change-a-running-mirror)).
+
 These are no reason to refuse: markers and aborted records, records that retention has deleted, records of
 other links that write into the same topic from other sources, and MirrorMaker 2's heartbeats. If links of one
 file carry equal names both ways, records that did not come from the link's source are no reason either. To
