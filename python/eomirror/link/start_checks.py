@@ -263,8 +263,9 @@ class StartChecks:
             # a mirror of another file may have taken it since
             stopped = [each for each in self._beside.of(link) if not each.running]
             given |= self._with_ranges(link, self._ahead(theirs, offsets, stopped), offsets)
-        own = {source: offset for source, offset in offsets.items() if source not in given}
-        asked = StartFacts(items=items, known={*known, *given}, offsets=own)
+        # the link that had the topic last may have been refused it, for one that is further
+        newest = {**offsets, **{source: each.position.offset for source, each in given.items()}}
+        asked = StartFacts(items=items, known={*known, *given}, offsets=newest)
         served = self.without_refused(NEW_COPIES, asked)
         sources = {item.source for item in served}
         return served, {source: each for source, each in given.items() if source in sources}

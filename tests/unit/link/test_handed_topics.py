@@ -50,6 +50,7 @@ class Rig:
         self.state, self.closed, self.answers = self, False, True
         self.stored: dict[SourcePartition, Position] = {}
         self.map = PartitionMap()
+        self.others: list[ReverseLink] = []
         session: Any = SimpleNamespace(admin=self, cluster=Cluster("west", {}), clock=PlayedClock(0.0))
         link = Link(name="two", source="east", target="west", topics=(".*",))
         self.owner = LinkOwner(link, session, session, run="r", clock=PlayedClock(0.0))
@@ -83,7 +84,7 @@ class Rig:
         return [ReverseLink("one", self.theirs)]
 
     def written(self, **_: Any) -> list[ReverseLink]:
-        return self.of("one")
+        return [*self.of("one"), *self.others]
 
     def visible_topics(self, names: Sequence[str]) -> Any:
         return dict.fromkeys(names), {}
@@ -130,6 +131,14 @@ def test_a_group_passes_no_record_that_another_link_has_mirrored_in_the_meantime
     rig.map.take_in(encode_offset_map(last.target_topic, 0, [(90, 190, 5)]), last.target_topic, 0)
     assert rig.map.listed() == [(0, 100, 60), (64, 163, 26), (90, 190, 5)]
     assert rig.map.to_target(70, 95) == ("exact", 169)
+
+
+def test_a_topic_is_not_taken_from_a_link_where_another_one_is_further() -> None:
+    """EO-1: that one was refused the topic as well."""
+    rig = Rig(position(GIVEN, 70))
+    rig.others = [ReverseLink("three", position(GIVEN, 90))]
+    assert rig.owner.extend([item(GIVEN)], given_up={"given": "one"}) == {}
+    assert (rig.stored, rig.owner.refused["given"].twin) == ({}, "three")
 
 
 def test_an_addition_whose_answer_was_lost_stands_beside_the_next_one() -> None:
