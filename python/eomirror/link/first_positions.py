@@ -369,7 +369,9 @@ class FirstPositions:
             "timestamp": self.now_ms,
         }  # fmt: skip
         if (given := self.given.get(item.source)) is not None:
-            return given.position.handed(**set_here)
+            # what follows is marked by this link's settings
+            header = given.position.header and self.link.provenance_header
+            return given.position.handed(header=header, **set_here)
         before = self.predecessors.get(item.source)
         number, keyed = item.source.partition, {}
         if copies := self._counts.get(item.target_topic):

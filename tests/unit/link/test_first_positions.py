@@ -84,9 +84,10 @@ def test_what_another_link_has_given_up_goes_on_at_its_position() -> None:
     assert (made.partition, deleted.partition, deleted.value) == (0, 1, None)
     assert made.key == deleted.key
     got = decode_position(T0, made.value, where="here")
-    kept = ("offset", "target_offset", "batch_offset", "batch_crc", "header", "leader_epoch", "target_writer")
+    kept = ("offset", "target_offset", "batch_offset", "batch_crc", "leader_epoch", "target_writer")
     assert [getattr(got, name) for name in kept] == [getattr(last, name) for name in kept]
     assert (got.generation, got.lane, got.run, got.epoch, got.txn) == (4, 0, "r", 0, 0)
+    assert not got.header, "this link does not mark its copies"
     assert (got.records, got.total_records, got.total_dropped, got.digest, got.missing) == (0, 0, {}, "", 0)
     (note,) = decode_control([(adopted.key, adopted.value, "control-0")]).adopted
     assert (note.replicator, note.place, note.offset, note.target_offset) == (
