@@ -236,7 +236,7 @@ def test_a_topic_moves_from_link_to_link_and_back_and_each_record_comes_once(
         own = {"one": ["b"], "two": ["z"]}
         changed.edit(**{here: changed.link(here, own[here]), there: changed.link(there, ["a", *own[there]])})
 
-    before = changed.attempts("one")
+    runs = {run for run, _, _ in changed.attempts("one").values()}
     for here, there in (("one", "two"), ("two", "one")):
         left, taken = changed.mirror.said("topics_left_the_link"), changed.mirror.said("topics_carried_on")
         edit(here, there)
@@ -244,8 +244,8 @@ def test_a_topic_moves_from_link_to_link_and_back_and_each_record_comes_once(
         changed.write("a", "b", "z")
         wait_for(lambda taken=taken: changed.mirror.said("topics_carried_on") > taken, 30)
         wait_for(lambda: changed.same("a", "b", "z"), 30)
-    assert changed.attempts("one") == before
-    assert not changed.mirror.said("lane_retries")
+    # an attempt that has not read control yet when the topic is parked leaves, and begins again (docs/adr/0030)
+    assert {run for run, _, _ in changed.attempts("one").values()} == runs
 
     # the link that has it ends, and comes again with its old position
     changed.edit(one=None, two=changed.link("two", ["a", "z"]))
