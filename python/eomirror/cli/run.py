@@ -339,29 +339,16 @@ class _ChangedFile:
                 raise found
             if found is None:
                 return None
-            self._taking = found, _taken(mirror, found)
+            from functools import partial
+
+            from eomirror.kafka.parallel import in_thread
+
+            self._taking = found, in_thread(partial(mirror.reconfigure, found), name="changed-file")
         config, changes = self._taking
         if not changes.done():
             return None
         self._taking = None
         return config, changes.result()
-
-
-def _taken(mirror: Mirror, config: Config) -> Future[ConfigChanges]:
-    """Lets a mirror take a changed configuration, in a thread of its own."""
-    import threading
-    from concurrent.futures import Future
-
-    taken: Future[ConfigChanges] = Future()
-
-    def take() -> None:
-        try:
-            taken.set_result(mirror.reconfigure(config))
-        except Exception as error:  # noqa: BLE001  whatever it is, the caller gets it
-            taken.set_exception(error)
-
-    threading.Thread(target=take, name="changed-file", daemon=True).start()
-    return taken
 
 
 def _queries(config: Config) -> Queries:

@@ -1,5 +1,5 @@
 """
-Runs one blocking call for many items, several at a time, in threads that never keep the process from ending.
+Runs blocking calls in threads that never keep the process from ending: one beside the caller, or one for many items.
 
 `concurrent.futures` joins its threads when the interpreter ends, and a call to a cluster that stands still may take
 a minute: a mirror that was told to stop in that minute would not.
@@ -9,14 +9,30 @@ from __future__ import annotations
 
 import queue
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["run_all"]
+__all__ = ["in_thread", "run_all"]
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_thread(call: Callable[[], Result], *, name: str) -> Future[Result]:
+    """Starts a call in a thread of this name; returns at once."""
+    done: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except BaseException as error:  # noqa: BLE001  raised again by the caller's thread
+            done.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return done
 
 
 def run_all(call: Callable[[Item], object], items: Iterable[Item], *, threads: int, name: str) -> None:

@@ -8,16 +8,18 @@ the epoch (`eomirror.lane.epoch`), the start of partitions (`eomirror.lane.start
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from eomirror.errors import LaneError, MirrorError, PlaneChangedError, SourceDamagedError
+from eomirror.kafka.parallel import in_thread
 from eomirror.lane.commit import CopiesCutError
 from eomirror.lane.epoch import LaneEpoch
 from eomirror.lane.errors import judge
 from eomirror.lane.machine import WITH_TRANSACTION, Command, Event, LaneMachine
 from eomirror.lane.partitions import LanePartitions
 from eomirror.lane.spec import AssignedPartition, Ending, LaneMailbox, LaneReport, LaneSpec
-from eomirror.lane.start import AddedRead, LaneStart, in_thread
+from eomirror.lane.start import AddedRead, LaneStart
 from eomirror.lane.transaction import LaneTransaction
 from eomirror.plane.protocol import SLICE_SECONDS, RangeRefusedError
 from eomirror.recovery.corrupt_batches import after_damage, damage_error
@@ -45,6 +47,8 @@ _QUIET_SECONDS = 1.0
 _REST_SECONDS = 60.0
 # without records: behind the start of a lane, and so behind the looks of the background, which begin with it
 _CALM_SECONDS = 10.0
+
+_later = partial(in_thread, name="added-partitions")
 
 
 class LaneRunner:
@@ -79,7 +83,7 @@ class LaneRunner:
         hanging_client: HangingClient | None = None,
         copies: CopyWatch | None = None,
         at_rest: Callable[[], None] = lambda: None,
-        later: Callable[[Callable[[], AddedRead]], Future[AddedRead]] = in_thread,
+        later: Callable[[Callable[[], AddedRead]], Future[AddedRead]] = _later,
     ) -> None:
         self._clock = clock
         self._epoch = epoch = LaneEpoch(spec, mailbox, clock)

@@ -8,8 +8,6 @@ proof that its lane has given it (docs/adr/0035), and its first transaction here
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -23,6 +21,7 @@ from eomirror.recovery.resolve_hanging import HangingResolver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from eomirror.errors import MirrorError
     from eomirror.lane.epoch import LaneEpoch
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from eomirror.recovery.resume import SourceFacts, TargetFacts
     from eomirror.types import SourcePartition
 
-__all__ = ["AddedRead", "LaneStart", "in_thread"]
+__all__ = ["AddedRead", "LaneStart"]
 
 log = structlog.get_logger(__name__)
 
@@ -56,20 +55,6 @@ class AddedRead(NamedTuple):
     positions: Mapping[SourcePartition, Position]
     control: ControlView | None
     facts: Mapping[SourcePartition, tuple[SourceFacts, TargetFacts]]
-
-
-def in_thread(read: Callable[[], AddedRead]) -> Future[AddedRead]:
-    """Starts to read in a thread; returns at once."""
-    found: Future[AddedRead] = Future()
-
-    def run() -> None:
-        try:
-            found.set_result(read())
-        except Exception as error:  # noqa: BLE001  whatever it is, the lane gets it
-            found.set_exception(error)
-
-    threading.Thread(target=run, name="added-partitions", daemon=True).start()
-    return found
 
 
 class LaneStart:

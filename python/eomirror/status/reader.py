@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -18,6 +16,7 @@ from eomirror.errors import (
 )
 from eomirror.kafka.cluster_metadata import current_topic_id, leaderless_error
 from eomirror.kafka.log_ends import skip_missing
+from eomirror.kafka.parallel import in_thread
 from eomirror.kafka.record_reader import TimestampReader
 from eomirror.kafka.session import link_sessions
 from eomirror.link.claim import is_dead
@@ -119,7 +118,6 @@ def _limit(values: Mapping[str, str | None]) -> RetentionLimits | None:
 
 log = structlog.get_logger(__name__)
 
-Found = TypeVar("Found")
 
 _PEEK_SECONDS = 2.0
 #: Time that a cluster has to answer.  Status is used when one is down: it then ends within 5 s, its own start included.
@@ -183,7 +181,7 @@ class StatusReader:
             ClusterError: The target cannot be reached.  If the source is down, or a topic is deleted, lags are unknown.
         """
         # An unreachable source takes seconds, and so do an unreachable target and a long positions topic.
-        away = _beside(self._source_error)
+        away = in_thread(self._source_error, name="status-sides")
         topics = [self._names.control_topic, self._names.positions_topic]
         asked = self._clock.monotonic()
         own = self._target.describe_topics(topics)
@@ -202,7 +200,9 @@ class StatusReader:
         # Concurrently: an unreachable source and a silent owner take seconds each.
         stopped = {stop.topic for stop in first.stopped}
         parked = positions.keys() - assigned.keys()
-        sides = _beside(lambda: self._both_sides(away.result(), positions, mirrored, parked, stopped))
+        sides = in_thread(
+            lambda: self._both_sides(away.result(), positions, mirrored, parked, stopped), name="status-sides"
+        )
         control, liveness = self._look(first)
         observed, left_out, gone, oldest, opened, problem = sides.result()
         # The ends are older than these positions: what arrived during the read is no lag, however long the read took.
@@ -494,20 +494,6 @@ class StatusReader:
         wanted = [(*source, offset) for source, offset in sorted(begins.items())[:_MOST_OPEN]]
         stamps = self._peek.read(wanted, uncommitted=True)
         return {SourcePartition(topic, number): stamp for (topic, number, _), stamp in stamps.items()}
-
-
-def _beside(action: Callable[[], Found]) -> Future[Found]:
-    """Runs a function in a daemon thread, which does not delay the end of the process."""
-    future: Future[Found] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(action())
-        except BaseException as error:  # noqa: BLE001  raised again by the caller's thread
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="status-sides", daemon=True).start()
-    return future
 
 
 class _SourceError(MirrorError):

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from eomirror.kafka.parallel import run_all
+from eomirror.kafka.parallel import in_thread, run_all
 
 
 def test_every_item_is_called_and_waited_for() -> None:
@@ -38,9 +38,20 @@ def test_a_call_that_hangs_does_not_keep_the_process_alive() -> None:
     """The interpreter ends although a thread of it waits for a cluster that stands still."""
     program = (
         "import threading, time\n"
-        "from eomirror.kafka.parallel import run_all\n"
+        "from eomirror.kafka.parallel import in_thread, run_all\n"
         "hang = lambda item: time.sleep(60)\n"
         "threading.Thread(target=run_all, args=(hang, [1]), kwargs={'threads': 1, 'name': 't'}, daemon=True).start()\n"
         "time.sleep(0.2)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=20).returncode == 0
+
+
+def test_a_call_in_a_thread_gives_its_result_or_its_error_to_the_caller() -> None:
+    """Whatever the error is: a caller that waits must not wait for ever."""
+
+    def ends() -> None:
+        raise SystemExit(3)
+
+    assert in_thread(lambda: threading.current_thread().name, name="beside").result(10) == "beside"
+    with pytest.raises(SystemExit):
+        in_thread(ends, name="beside").result(10)
