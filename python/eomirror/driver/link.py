@@ -406,8 +406,9 @@ class LinkThread:
         if (moved := self.lanes.moves.look(self._taken.move, elastic=elastic)) is not None:
             self.generation, lanes = moved
             parked = {source.topic for source, lane in lanes.items() if lane is None}
-            self._taken.parked(parked)
-            _left(self.lanes, self._records, self.name, parked)
+            if parked:
+                self._taken.parked(parked)
+                _left(self.lanes, self._records, self.name, parked)
             # their lanes know no offsets of groups in them
             self.group_thread.lane_restarted(lanes.keys())
 

@@ -34,6 +34,7 @@ __all__ = [
     "LinkTools",
     "refuse_left_out",
     "same_error",
+    "served_by",
     "without_lane",
 ]
 
@@ -85,7 +86,7 @@ class Copies:
         self._links: dict[tuple[str, str], tuple[str, str]] = {}
         # the link that has given up a pair, of which no lane writes any more
         self._given_up: dict[tuple[str, str], Link] = {}
-        self._given: dict[str, Link] | None = None
+        self._given: dict[str, Link] = {}
         # by state name, links of which no lane writes but those that this run has begun, or none
         self._owned: dict[str, Link] = {}
 
@@ -103,8 +104,7 @@ class Copies:
                 owner, had = self._links.setdefault(pair, (link, topic))
                 if owner != link:
                     found.others[topic] = owner
-                    given = None if self._given is None else self._given.get(owner)
-                    if self._given is not None and (given is None or not given.mirrors(had)):
+                    if not self._mirrors(owner, had):
                         found.leaving.add(topic)
                 elif (giver := self._given_up.get(pair)) is not None and giver.name != link:
                     found.given_up[topic] = giver.state_name
@@ -124,9 +124,8 @@ class Copies:
         """Returns True if the run has taken a link that does not mirror a topic any more."""
         with self._lock:
             link = self._owned.get(state_name)
-            given = None if link is None or self._given is None else self._given.get(link.name)
             # one that is to mirror it no more has given up the copies, or claims them still
-            return link is not None and (given is None or not given.mirrors(topic))
+            return link is not None and not self._mirrors(link.name, topic)
 
     def release(self, link: Link, topics: Collection[str] | None = None, *, proved: bool = False) -> None:
         """
@@ -138,11 +137,7 @@ class Copies:
             proved: True if none of its lanes can write them any more: another link may go on at its positions.
         """
         with self._lock:
-            left = {
-                pair
-                for pair, (owner, topic) in self._links.items()
-                if owner == link.name and (topics is None or topic in topics)
-            }
+            left = self._pairs(link.name, topics)
             self._links = {pair: one for pair, one in self._links.items() if pair not in left}
             if proved:
                 # one that has not gone on with a pair leaves it to the next one, as it was given
@@ -157,10 +152,23 @@ class Copies:
     def carried_on(self, link: str, topics: Collection[str]) -> None:
         """Records that a link goes on with topics that another one has given up: its positions are the newest."""
         with self._lock:
-            done = {
-                pair for pair, taken in self._links.items() if taken in {(link, topic) for topic in topics}
-            }
+            done = self._pairs(link, topics)
             self._given_up = {pair: one for pair, one in self._given_up.items() if pair not in done}
+
+    # -- inside, under the lock ------------------------------------------------------------------
+
+    def _mirrors(self, link: str, topic: str) -> bool:
+        """Returns True if a link mirrors a topic by the newest configuration."""
+        given = self._given.get(link)
+        return given is not None and given.mirrors(topic)
+
+    def _pairs(self, link: str, topics: Collection[str] | None) -> set[tuple[str, str]]:
+        """Returns the pairs of these topics that a link has claimed; None for all."""
+        return {
+            pair
+            for pair, (owner, topic) in self._links.items()
+            if owner == link and (topics is None or topic in topics)
+        }
 
 
 def same_error(error: AuthorizationError, *_: object) -> AuthorizationError:
@@ -203,6 +211,11 @@ class LinkTools:
     context: Future[Any] = field(default_factory=Future)
 
 
+def served_by(lanes: Mapping[int, Sequence[AssignedPartition]]) -> set[SourcePartition]:
+    """Returns the partitions that a lane has."""
+    return {item.source for items in lanes.values() for item in items}
+
+
 def without_lane(
     wanted: Iterable[SourcePartition],
     lanes: Mapping[int, Sequence[AssignedPartition]],
@@ -216,7 +229,7 @@ def without_lane(
         lanes: Partitions of each lane.
         refused: Topics that a check of the owner has left out.
     """
-    served = {item.source for items in lanes.values() for item in items}
+    served = served_by(lanes)
     fix = "see topic_left_out in the mirror's log for the reason"
     return {
         source.topic: StoppedTopic.of(refused[source.topic].error)
@@ -234,8 +247,7 @@ def refuse_left_out(link: str, wanted: Collection[SourcePartition], layout: Layo
     Raises:
         TopicError: The owner has skipped a topic and logged the reason.
     """
-    served = {item.source for items in layout.lanes.values() for item in items}
-    if missing := sorted(set(wanted) - served):
+    if missing := sorted(set(wanted) - served_by(layout.lanes)):
         raise TopicError(
             f"link {link}: topic {missing[0].topic} is skipped, so the link cannot catch up with all matching topics",
             fix="see topic_left_out in the log for the reason, or `exclude` the topic from the link",

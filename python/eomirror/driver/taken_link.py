@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eomirror.config.changes import with_live
-from eomirror.driver.link_tools import without_lane
+from eomirror.driver.link_tools import served_by, without_lane
 from eomirror.errors import AuthorizationError, StoppedError, TopicError
 
 if TYPE_CHECKING:
@@ -119,14 +119,14 @@ class TakenLink:
         partitions = self._discovery.prepare(strict=self._tools.wants_goals, patient=False)
         claimed = self._tools.copies.take(self._link.name, partitions)
         for topic, other in claimed.others.items():
-            if topic not in claimed.leaving or self._tools.wants_goals:
+            if topic not in claimed.leaving:
                 raise TopicError(
                     f"link {self._link.name}: link {other} already mirrors topic {topic} to the same target topic; "
                     "every record would be written twice",
                     fix="exclude the topic from one of the two links",
                 )
         # what another link of the run has, or had until now, is added later, at that link's positions
-        later = claimed.others.keys() | (set() if self._tools.wants_goals else claimed.given_up.keys())
+        later = claimed.others.keys() | claimed.given_up.keys()
         partitions = tuple(item for item in partitions if item.source.topic not in later)
         self._refuse_stopped(stopped)
         enter("acquiring")
@@ -136,7 +136,7 @@ class TakenLink:
         layout = self.owner.acquire(self._link.producers, partitions, stopped=stopped, **watched)
         self._tools.copies.own(self._link)
         self.known = {item.source for item in partitions}
-        self._left_out = self.known - _served(layout.lanes)
+        self._left_out = self.known - served_by(layout.lanes)
         return layout
 
     def _refuse_stopped(self, stopped: Callable[[], bool]) -> None:
@@ -166,7 +166,7 @@ class TakenLink:
         if new and (stopped() or self.owner is None):
             return {}
         by_lane = {} if not new or self.owner is None else self.owner.extend(new, needs, given_up=given_up)
-        served = _served(by_lane)
+        served = served_by(by_lane)
         # not before: a round that failed is repeated
         self._left_out -= {item.source for item in new}
         self._left_out |= {
@@ -285,8 +285,3 @@ class TakenLink:
             self.owner.close()
             self.owner = None
         self._sessions.close()
-
-
-def _served(lanes: Mapping[int, Sequence[AssignedPartition]]) -> set[SourcePartition]:
-    """Returns the partitions that a lane has."""
-    return {item.source for items in lanes.values() for item in items}
