@@ -97,8 +97,10 @@ def open_transaction(links: WatchedLinks, name: str) -> Iterator[None]:
     """What follows it in its partition cannot be mirrored."""
     producer = held_open(links, name)
     links.write(name)
-    yield
-    producer.abort_transaction(30)
+    try:
+        yield
+    finally:
+        producer.abort_transaction(30)
 
 
 @contextmanager
@@ -110,8 +112,10 @@ def gap(links: WatchedLinks, name: str) -> Iterator[float]:
     admin = AdminClient(links.source.direct)
     for future in admin.delete_records([TopicPartition(links.topic(name), 0, 80)]).values():
         future.result(30)
-    yield since
-    producer.abort_transaction(30)
+    try:
+        yield since
+    finally:
+        producer.abort_transaction(30)
 
 
 @contextmanager
@@ -128,24 +132,28 @@ def refused_record(links: WatchedLinks, name: str) -> Iterator[None]:
 def revoked_right(links: WatchedLinks, name: str) -> Iterator[None]:
     """The mirror may not read the topic any more."""
     links.source.revoke(ResourceType.TOPIC, f"{name}.")
-    yield
-    links.source.grant(ResourceType.TOPIC, f"{name}.")
+    try:
+        yield
+    finally:
+        links.source.grant(ResourceType.TOPIC, f"{name}.")
 
 
 @contextmanager
 def superseded(links: WatchedLinks, name: str) -> Iterator[float]:
     """Another mirror takes the link; the fault is there when its claim is."""
     other = links.second("--link", name, "--take-over")
-    other.start()
+    try:
+        other.start()
 
-    def taken() -> float | None:
-        events = links.data(SERVE, name).get("events", [])
-        return next((event["at"] for event in events if event["kind"] == "take-over"), None)
+        def taken() -> float | None:
+            events = links.data(SERVE, name).get("events", [])
+            return next((event["at"] for event in events if event["kind"] == "take-over"), None)
 
-    at = wait_for(taken, 120)
-    # the start of Spark is not counted
-    yield time.monotonic() - (time.time() - at / 1000)
-    other.close()
+        at = wait_for(taken, 120)
+        # the start of Spark is not counted
+        yield time.monotonic() - (time.time() - at / 1000)
+    finally:
+        other.close()
 
 
 def frozen_lane(links: WatchedLinks, name: str) -> psutil.Process:
@@ -161,8 +169,10 @@ def stalled_lane(links: WatchedLinks, name: str) -> Iterator[float]:
     """The lane's process stands still while records wait."""
     worker = frozen_lane(links, name)
     links.write(name)
-    yield time.monotonic()
-    worker.resume()
+    try:
+        yield time.monotonic()
+    finally:
+        worker.resume()
 
 
 @contextmanager
@@ -172,8 +182,10 @@ def retention(links: WatchedLinks, name: str) -> Iterator[float]:
     links.write(name, 200)
     since = time.monotonic()
     alter_topic(links.source.direct, links.topic(name), retention_ms="1", segment_bytes="1048576")
-    yield since
-    worker.resume()
+    try:
+        yield since
+    finally:
+        worker.resume()
 
 
 @contextmanager
@@ -192,8 +204,10 @@ def stopped(side: str) -> Callable[[WatchedLinks, str], AbstractContextManager[f
         del name
         cluster = getattr(links, side)
         cluster.kill()
-        yield time.monotonic()
-        cluster.start()
+        try:
+            yield time.monotonic()
+        finally:
+            cluster.start()
 
     return inject
 
@@ -205,8 +219,10 @@ def wrong_password(links: WatchedLinks, name: str) -> Iterator[float]:
     links.source.set_password("another")
     links.source.kill()
     links.source.start()
-    yield time.monotonic()
-    links.source.set_password(PASSWORD)
+    try:
+        yield time.monotonic()
+    finally:
+        links.source.set_password(PASSWORD)
 
 
 _STOPPED = both(("eomirror_topic_stopped", {}, 1.0))

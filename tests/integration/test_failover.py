@@ -194,8 +194,10 @@ def unfenced_application(scene: Disaster) -> Iterator[None]:
     producer.begin_transaction()
     producer.produce(scene.topic, b"of an application that was not stopped", partition=0)
     producer.flush(30)
-    yield
-    producer.abort_transaction(30)
+    try:
+        yield
+    finally:
+        producer.abort_transaction(30)
 
 
 @pytest.mark.timeout(400)

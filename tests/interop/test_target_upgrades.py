@@ -30,34 +30,38 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(60
 # docs/adr/0025: a lane hears of another level within 10 s
 _HEARD_SECONDS = 60.0
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+# behind the header: the marker's record up to the version of its key; then its type, 1 for a commit
+_TYPE_AT, _COMMIT = _HEADER.size + 7, b"\0\x01"
+_CONTROL = 0x20
 _LENGTH = 12
 
 
-def batches(cluster: LocalCluster, topic: str, partition: int) -> Iterator[tuple[int, int, int]]:
-    """Attributes, producer id and epoch of each batch of a log on the disk of its first broker."""
+def batches(cluster: LocalCluster, topic: str, partition: int) -> Iterator[tuple[int, int, bytes]]:
+    """Producer id and epoch of each batch of a log on the disk of its first broker, and its type if it is a marker."""
     folder = cluster.brokers[0].folder / "data" / f"{topic}-{partition}"
     for segment in sorted(folder.glob("*.log")):
         data, at = segment.read_bytes(), 0
         while at + _HEADER.size <= len(data):
             _, length, _, _, _, attributes, _, _, _, producer_id, epoch, _, _ = _HEADER.unpack_from(data, at)
-            if not length:
+            if not length or at + _LENGTH + length > len(data):
                 break
-            yield attributes, producer_id, epoch
+            marker = data[at + _TYPE_AT : at + _TYPE_AT + len(_COMMIT)] if attributes & _CONTROL else b""
+            yield producer_id, epoch, marker
             at += _LENGTH + length
 
 
 def protocols(cluster: LocalCluster, topic: str) -> list[str]:
     """
-    Protocols of the transactions of a partition, in order, and each once for as long as it stays.
+    Protocols of the committed transactions of a partition, in order, and each once for as long as it stays.
 
-    A marker of protocol V2 has the epoch of the next transaction.
+    A marker of protocol V2 has the epoch of the next transaction.  So has, in both protocols, that of a transaction
+    which the coordinator aborts for a new producer.
     """
     found, written = [], {}
-    for attributes, producer_id, epoch in batches(cluster, topic, 0):
-        if not attributes & _CONTROL:
+    for producer_id, epoch, marker in batches(cluster, topic, 0):
+        if not marker:
             written[producer_id] = epoch
-        elif (data := written.pop(producer_id, None)) is not None:
+        elif (data := written.pop(producer_id, None)) is not None and marker == _COMMIT:
             found.append("V1" if epoch == data else "V2")
     return [protocol for protocol, _ in groupby(found)]
 
@@ -70,9 +74,14 @@ def producers(scene: Scene) -> int:
 
 def speaks(scene: Scene, expected: list[str]) -> None:
     """Wait until the lane has changed its protocol."""
-    scene.wait(
-        lambda: protocols(scene.target.cluster, scene.copy) == expected, _HEARD_SECONDS, f"not {expected}"
-    )
+    topic = scene.copy
+    try:
+        scene.wait(
+            lambda: protocols(scene.target.cluster, topic) == expected, _HEARD_SECONDS, f"not {expected}"
+        )
+    except AssertionError as error:
+        error.add_note(f"found {protocols(scene.target.cluster, topic)}")
+        raise
 
 
 def asked(mirror: CommandMirror, command: str) -> Any:

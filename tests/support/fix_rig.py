@@ -149,8 +149,10 @@ def scene_into(
     def into(target: Bare) -> Iterator[Scene]:
         pair, seed = Pair(Bare(east), target), rng.getrandbits(32)
         made = Scene(pair, topic_name, seed=seed, entry=entry, folder=tmp_path)
-        yield made
-        made.close()
+        try:
+            yield made
+        finally:
+            made.close()
 
     return into
 

@@ -51,10 +51,12 @@ def silent_server() -> Iterator[int]:
                     held.append(server.accept()[0])
 
         threading.Thread(target=accept, name="silent", daemon=True).start()
-        yield server.getsockname()[1]
-        server.shutdown(socket.SHUT_RDWR)
-    for connection in held:
-        connection.close()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            for connection in held:
+                connection.close()
 
 
 class Fifty:

@@ -235,8 +235,10 @@ def denials(*, acls: list[Any], rights: list[str] | None) -> Iterator[WriteDenia
     made._retrying._client = SimpleNamespace(
         poll=lambda _: 0, describe_acls=answering(acls), describe_cluster=answering(cluster)
     )
-    yield made
-    made.close()
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 # -- what a refused one leaves ---------------------------------------------------------------------

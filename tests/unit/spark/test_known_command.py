@@ -41,8 +41,10 @@ def jvm(folder: Path, memory: str = "512m", **variables: str) -> Iterator[int]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
         while not (folder / "first").is_file():
             assert process.poll() is None
-        yield process.pid
-        process.communicate()
+        try:
+            yield process.pid
+        finally:
+            process.communicate()
 
 
 @pytest.fixture
