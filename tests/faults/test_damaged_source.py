@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
 
 from eomirror.types import SourcePartition
+from support.clusters.log_files import HEADER_BYTES, batches
 from support.traffic.records import some_records
 
 if TYPE_CHECKING:
+    from support.clusters.log_files import LogBatch
     from support.links.link import TestLink
     from support.traffic.records import Record
 
@@ -25,18 +27,8 @@ pytestmark = [
     pytest.mark.spark,
 ]  # fmt: skip
 
-# of a record batch v2: base offset and length, and how many records it holds; then come the records
-_BEGIN = struct.Struct(">qi")
-_LENGTH = _COUNT = struct.Struct(">i")
-_LENGTH_AT, _COUNT_AT, _HEADER = 8, 57, 61
-
-
-class Batch(NamedTuple):
-    """A batch in a log file: where its records begin, its first offset, and how many there are."""
-
-    at: int
-    offset: int
-    count: int
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT = 8
 
 
 def log_of(cluster: Any, topic: str) -> Path:
@@ -45,17 +37,7 @@ def log_of(cluster: Any, topic: str) -> Path:
     return log
 
 
-def batches(log: Path) -> list[Batch]:
-    """What stands in a log."""
-    data, found, at = log.read_bytes(), [], 0
-    while at + _HEADER <= len(data):
-        offset, length = _BEGIN.unpack_from(data, at)
-        found.append(Batch(at + _HEADER, offset, *_COUNT.unpack_from(data, at + _COUNT_AT)))
-        at += _BEGIN.size + length
-    return found
-
-
-def damage(log: Path, batch: Batch) -> None:
+def damage(log: Path, batch: LogBatch) -> None:
     """Turn one bit over in the records of a batch."""
     with log.open("r+b") as file:
         file.seek(batch.at + 3)
@@ -64,10 +46,10 @@ def damage(log: Path, batch: Batch) -> None:
         file.write(bytes([byte ^ 0x10]))
 
 
-def hollow(log: Path, batch: Batch) -> None:
+def hollow(log: Path, batch: LogBatch) -> None:
     """Take the length of a batch away: its leader cannot find what begins there, and says CORRUPT_MESSAGE."""
     with log.open("r+b") as file:
-        file.seek(batch.at - _HEADER + _LENGTH_AT)
+        file.seek(batch.at - HEADER_BYTES + _LENGTH_AT)
         file.write(_LENGTH.pack(0))
 
 

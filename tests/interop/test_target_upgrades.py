@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import subprocess
 import sys
 from itertools import groupby
@@ -13,12 +12,13 @@ import pytest
 
 from eomirror.localkafka.cluster import ClusterSpec
 from support.clusters.features import TRANSACTIONS, finalize_feature, finalize_release, finalized_feature
+from support.clusters.log_files import partition_batches
 from support.clusters.rig import Bare
 from support.links.plane import plane_under_test
 from support.traffic.records import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from eomirror.localkafka.cluster import LocalCluster
     from support.fix_rig import SceneInto
@@ -29,25 +29,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(60
 
 # docs/adr/0025: a lane hears of another level within 10 s
 _HEARD_SECONDS = 60.0
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-# behind the header: the marker's record up to the version of its key; then its type, 1 for a commit
-_TYPE_AT, _COMMIT = _HEADER.size + 7, b"\0\x01"
-_CONTROL = 0x20
-_LENGTH = 12
-
-
-def batches(cluster: LocalCluster, topic: str, partition: int) -> Iterator[tuple[int, int, bytes]]:
-    """Producer id and epoch of each batch of a log on the disk of its first broker, and its type if it is a marker."""
-    folder = cluster.brokers[0].folder / "data" / f"{topic}-{partition}"
-    for segment in sorted(folder.glob("*.log")):
-        data, at = segment.read_bytes(), 0
-        while at + _HEADER.size <= len(data):
-            _, length, _, _, _, attributes, _, _, _, producer_id, epoch, _, _ = _HEADER.unpack_from(data, at)
-            if not length or at + _LENGTH + length > len(data):
-                break
-            marker = data[at + _TYPE_AT : at + _TYPE_AT + len(_COMMIT)] if attributes & _CONTROL else b""
-            yield producer_id, epoch, marker
-            at += _LENGTH + length
 
 
 def protocols(cluster: LocalCluster, topic: str) -> list[str]:
@@ -58,10 +39,11 @@ def protocols(cluster: LocalCluster, topic: str) -> list[str]:
     which the coordinator aborts for a new producer.
     """
     found, written = [], {}
-    for producer_id, epoch, marker in batches(cluster, topic, 0):
-        if not marker:
+    for batch in partition_batches(cluster, topic):
+        producer_id, epoch = batch.producer
+        if not batch.marker:
             written[producer_id] = epoch
-        elif (data := written.pop(producer_id, None)) is not None and marker == _COMMIT:
+        elif (data := written.pop(producer_id, None)) is not None and batch.marker == "commit":
             found.append("V1" if epoch == data else "V2")
     return [protocol for protocol, _ in groupby(found)]
 
