@@ -11,8 +11,9 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
-from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
+from support.clusters.log_files import partition_batches
 from support.links.mirrors import CommandMirror
 from support.links.plane import plane_under_test
 from support.traffic.records import create_topic, produce, read_committed, some_records, wait_for
@@ -306,41 +307,51 @@ def test_a_mirror_that_is_killed_while_topics_move_between_links(
         wait_for(lambda: changed.same("a", "b", "z"), 120)
 
 
-class Arrivals(WorkerThread):
-    """Writes to a topic all the time, and reads its copy; the time between two arrivals tells a pause."""
+class Load(WorkerThread):
+    """
+    Writes a record each 5 ms to a topic, and tells how long each waited for its commit.
 
-    def __init__(self, changed: Changed, word: str) -> None:
-        super().__init__(f"watch {word}")
+    A process that reads the copy would wait for a core itself.
+    """
+
+    def __init__(self, changed: Changed, cluster: LocalCluster, word: str) -> None:
+        super().__init__(f"load of {word}")
         self._producer = Producer({**changed.east, "linger.ms": 0})
-        self._topic = changed.topic(word)
-        self._consumer = Consumer(
-            {**changed.west, "group.id": "arrivals", "isolation.level": "read_committed"}
-        )
-        self._consumer.assign([TopicPartition(changed.copy(word), 0, OFFSET_END)])
-        self.gaps: list[float] = []
+        self._topic, self._copy, self._cluster = changed.topic(word), changed.copy(word), cluster
+        # records of before have times of their own
+        self._seen = len(self._waits())
 
     def work(self) -> None:
-        """A record each 5 ms."""
-        last = time.monotonic()
+        """Until the block ends."""
         while not self.asked.wait(0.005):
             self._producer.produce(self._topic, b"x", partition=0)
             self._producer.poll(0)
-            if self._consumer.consume(100, 0):
-                now = time.monotonic()
-                self.gaps.append(now - last)
-                last = now
         self._producer.flush(30)
-        self._consumer.close()
 
-    def longest(self) -> str:
-        """The longest times since the last call."""
-        found, self.gaps = sorted(self.gaps), []
-        return ", ".join(f"{1000 * gap:.0f}" for gap in found[-5:]) + f" ms of {len(found)}"
+    def waits(self) -> str:
+        """Of each transaction since the last call, from the time of its first record to that of its marker."""
+        waits = self._waits()
+        found, self._seen = sorted(waits[self._seen :]), len(waits)
+        longest = ", ".join(map(str, found[-5:]))
+        return f"median {found[len(found) // 2]}, longest {longest} ms of {len(found)} transactions"
+
+    def _waits(self) -> list[int]:
+        found: list[int] = []
+        begun: list[int] = []
+        for batch in partition_batches(self._cluster, self._copy):
+            if not batch.marker:
+                begun.append(batch.oldest)
+            elif begun:
+                found.append(batch.oldest - min(begun))
+                begun = []
+        return found
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_hundred_changes_under_load_and_twenty_bad_files(changed: Changed, rng: random.Random) -> None:
+def test_a_hundred_changes_under_load_and_twenty_bad_files(
+    changed: Changed, west: LocalCluster, rng: random.Random
+) -> None:
     """EO-1: all copies are exact, and a link that is not concerned keeps its attempts; prints times (pytest -s)."""
     others = changed.attempts("two")
     took: list[float] = []
@@ -352,9 +363,9 @@ def test_a_hundred_changes_under_load_and_twenty_bad_files(changed: Changed, rng
         took.append(time.monotonic() - began)
 
     words = ["a", "b"]
-    with Arrivals(changed, "z") as arrivals:
+    with Load(changed, west, "z") as load:
         time.sleep(20)
-        print("\nwithout changes:", arrivals.longest(), flush=True)  # noqa: T201
+        print("\nwithout changes:", load.waits(), flush=True)  # noqa: T201
         for number in range(100):
             if number % 5 == 4:
                 bad = rng.choice([{"lanes": 0}, {"topics": ["("]}, {"plane": "fast"}, {"source": "north"}])
@@ -373,8 +384,8 @@ def test_a_hundred_changes_under_load_and_twenty_bad_files(changed: Changed, rng
             given.setdefault("one", changed.links["one"] | {"commit_interval_min": f"{3 + number % 7}ms"})
             taken('"configuration_taken"', lambda given=given: changed.edit(**given))
             changed.write(rng.choice("abc"))
-        print("with 100 changes:", arrivals.longest(), flush=True)  # noqa: T201
-        arrivals.finish(30)
+        print("with 100 changes:", load.waits(), flush=True)  # noqa: T201
+        load.finish(30)
     took.sort()
     told = f"median {took[len(took) // 2]:.1f}, longest {took[-1]:.1f}"
     print("seconds until a change is taken:", told, flush=True)  # noqa: T201
