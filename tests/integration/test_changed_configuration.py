@@ -262,17 +262,21 @@ def test_a_topic_moves_from_link_to_link_and_back_and_each_record_comes_once(
     changed.mirror.stop(aborted=True)
     edit("one", "two")
     changed.write("a", "b", "z")
+    said = changed.said("run", "--until", "caught-up")
+    assert changed.same("a", "b", "z"), said
+    edit("two", "one")
+    changed.write("a", "b", "z")
     changed.mirror.start()
     wait_for(lambda: changed.same("a", "b", "z"), 60)
     wait_for(lambda: "has mirrored" not in changed.status("-o", "table"), 30)
 
     # the link that has it is in no file any more, so that nothing proves that it has ended
     changed.mirror.stop(aborted=True)
-    changed.edit(one=changed.link("one", ["a", "b"]), two=None)
-    changed.write("a", "b")
+    changed.edit(one=None, two=changed.link("two", ["a", "z"]))
+    changed.write("a", "z")
     changed.mirror.start()
-    wait_for(lambda: changed.same("b"), 60)
-    words = f"link {changed.name}-two has mirrored {changed.topic('a')}-0 in the meantime"
+    wait_for(lambda: changed.same("z"), 60)
+    words = f"link {changed.name}-one has mirrored {changed.topic('a')}-0 in the meantime"
     wait_for(lambda: words in changed.status("-o", "table"), 30)
     assert f"--resume-at {changed.topic('a')}-1=" in changed.status("-o", "table")
     assert not changed.same("a")

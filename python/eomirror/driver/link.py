@@ -246,6 +246,7 @@ class LinkThread:
         except Exception as error:  # noqa: BLE001  whatever it is, it ends this link and reaches the caller
             self.fail(error)
         finally:
+            self._tools.copies.ended(self._spec.link)
             self._end()
             self._tools.wake()
 
@@ -262,10 +263,12 @@ class LinkThread:
             raise paused_error(self.name, layout.pause)
         if self._taken.owner is not None:
             self._claim_renewal.begin(self._taken.owner)
+        if self._tools.wants_goals:
+            layout = retry.do(lambda: self._taken.completed(layout, self._records, self._over.is_set))
+            refuse_left_out(self.name, self._taken.known, layout)
         for lane, items in layout.lanes.items():
             self.progress.assign(lane, items)
         if self._tools.wants_goals:
-            refuse_left_out(self.name, known, layout)
             # First the log ends: what is written between the two requests stands behind no transaction.
             ends = retry.do(lambda: discovery.goals(read_committed=False))
             self.progress.aim(retry.do(discovery.goals), ends, discovery.left_out())

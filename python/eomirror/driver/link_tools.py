@@ -89,6 +89,8 @@ class Copies:
         self._given: dict[str, Link] = {}
         # by state name, links of which no lane writes but those that this run has begun, or none
         self._owned: dict[str, Link] = {}
+        # by state name, links whose thread has ended
+        self._over: set[str] = set()
 
     def configure(self, links: Iterable[Link]) -> None:
         """Takes the links of the newest configuration: one that mirrors a topic no more is about to release it."""
@@ -119,6 +121,22 @@ class Copies:
         """Records that the run has taken a link, and fenced all lanes that it ever had."""
         with self._lock:
             self._owned[link.state_name] = link
+            self._over.discard(link.state_name)
+
+    def ended(self, link: Link) -> None:
+        """Records that a link does not run any more: no other one waits until it is taken."""
+        with self._lock:
+            self._over.add(link.state_name)
+
+    def awaits(self, state_name: str, topic: str) -> bool:
+        """Returns True if the run is about to take a link that does not mirror a topic any more."""
+        with self._lock:
+            if state_name in self._owned or state_name in self._over:
+                return False
+            return any(
+                link.state_name == state_name and not self._mirrors(name, topic)
+                for name, link in self._given.items()
+            )
 
     def given_up(self, state_name: str, topic: str) -> bool:
         """Returns True if the run has taken a link that does not mirror a topic any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["TakenLink"]
 
 log = structlog.get_logger(__name__)
+
+# between two looks for other links of the run, which are taken within seconds
+_OTHERS_SECONDS = 0.1
 
 
 class TakenLink:
@@ -141,7 +145,7 @@ class TakenLink:
 
     def _refuse_stopped(self, stopped: Callable[[], bool]) -> None:
         if stopped():
-            raise StoppedError(f"link {self._link.name}: stopped before it was taken")
+            raise StoppedError(f"link {self._link.name}: stopped before it mirrored")
 
     def extend(
         self,
@@ -182,6 +186,21 @@ class TakenLink:
         records.stops.stopped(without_lane((item.source for item in new), by_lane, self.refused), None)
         self.known.update(item.source for item in new)
         return by_lane
+
+    def completed(self, layout: Layout, records: LinkRecords, stopped: Callable[[], bool]) -> Layout:
+        """Returns the layout with refused topics that other links of the run give up, once those are taken."""
+        twins = {topic: each.twin for topic, each in self.refused.items() if each.twin}
+        if not twins:
+            return layout
+        while any(self._tools.copies.awaits(twin, topic) for topic, twin in twins.items()):
+            self._refuse_stopped(stopped)
+            self._tools.clock.sleep(_OTHERS_SECONDS)
+        added = self.extend(records, stopped, {})
+        self._refuse_stopped(stopped)
+        lanes = {
+            lane: (*layout.lanes.get(lane, ()), *added.get(lane, ())) for lane in {*layout.lanes, *added}
+        }
+        return replace(layout, lanes=lanes)
 
     def reconfigure(self) -> tuple[Link, set[str]]:
         """

@@ -11,8 +11,9 @@ from eomirror.config import Cluster, Link
 from eomirror.driver.link_tools import Copies
 from eomirror.driver.stopped_topics import StopRecords
 from eomirror.driver.taken_link import TakenLink
-from eomirror.errors import ClusterError, NotReadyError, QuotaError, TopicError
+from eomirror.errors import ClusterError, NotReadyError, QuotaError, StoppedError, TopicError
 from eomirror.lane.spec import AssignedPartition, LaneSpec
+from eomirror.link.assignment import Layout
 from eomirror.link.start_checks import Refused
 from eomirror.records.control import decode_control
 from eomirror.types import SourcePartition
@@ -275,6 +276,45 @@ def test_a_link_that_has_a_topic_again_has_to_prove_again_that_it_is_through() -
         assert copies.take(one.name, [ORDERS]).given_up == {}
         copies.release(one, proved=proved)
     assert copies.take("a->b", [ORDERS]).given_up == {}
+
+
+def test_a_link_waits_for_another_one_until_that_is_taken_or_over() -> None:
+    """A run that ends when it has caught up would not end well before that, and not at all behind one that failed."""
+    copies, one, two = Copies(), mirroring("c->b"), mirroring("d->b", "orders")
+    assert not copies.awaits(one.state_name, "orders")
+    copies.configure([one, two])
+    assert copies.awaits(one.state_name, "orders")
+    assert not copies.awaits(two.state_name, "orders")
+    copies.own(one)
+    assert not copies.awaits(one.state_name, "orders")
+    copies.release(one)
+    copies.ended(one)
+    assert not copies.awaits(one.state_name, "orders")
+
+
+@pytest.mark.parametrize("other", ["taken", "failed"])
+def test_a_run_that_is_to_catch_up_waits_for_topics_of_another_link(other: str) -> None:
+    """It would end with an error although a run without an end goes on with them."""
+    rig, theirs = Rig(), mirroring("c->b")
+    rig.copies.configure([rig.spec.link, theirs])
+    rig.found, rig.taken.owner = (ORDERS,), None
+    rig.taken.take(bool, lambda _: None)
+    rig.ready = True
+    rig.refused = {"orders": Refused(NotReadyError("carried on", fix="-"), theirs.state_name)}
+
+    def stopped() -> bool:
+        (rig.copies.own if other == "taken" else rig.copies.ended)(theirs)
+        return False
+
+    before = Layout(7, "east", "west", {0: (), 1: ()})
+    records: Any = SimpleNamespace(stops=rig.stops)
+    after = rig.taken.completed(before, records, stopped)
+    assert after.lanes == {0: (ORDERS,) if other == "taken" else (), 1: ()}
+    further = mirroring("d->b")
+    rig.copies.configure([rig.spec.link, further])
+    rig.refused = {"orders": Refused(NotReadyError("carried on", fix="-"), further.state_name)}
+    with pytest.raises(StoppedError):
+        rig.taken.completed(before, records, lambda: True)
 
 
 @pytest.mark.parametrize("state", ["configured", "leaving", "given up"])
