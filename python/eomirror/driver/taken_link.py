@@ -71,8 +71,9 @@ class TakenLink:
         self.known: set[SourcePartition] = set()
         self.given: Link | None = None
         self.released = self.alone = False
-        # partitions that a check has refused, and that no other link was asked for since
-        self._left_out: set[SourcePartition] = set()
+        # partitions that a check has refused, and that no other link was asked for since; with the link that has their
+        # copies, or an empty name
+        self._left_out: dict[SourcePartition, str] = {}
         self.waiting: dict[str, TopicError] = {}
         self._link = spec.link
         self._sessions = sessions
@@ -140,7 +141,7 @@ class TakenLink:
         layout = self.owner.acquire(self._link.producers, partitions, stopped=stopped, **watched)
         self._tools.copies.own(self._link)
         self.known = {item.source for item in partitions}
-        self._left_out = self.known - served_by(layout.lanes)
+        self._left_out = dict.fromkeys(self.known - served_by(layout.lanes), "")
         return layout
 
     def _refuse_stopped(self, stopped: Callable[[], bool]) -> None:
@@ -162,9 +163,7 @@ class TakenLink:
             needs: As of `LinkOwner.extend`.
         """
         released = {
-            topic: each.twin
-            for topic, each in self.refused.items()
-            if self._tools.copies.given_up(each.twin, topic)
+            topic: twin for topic, twin in self._twins().items() if self._tools.copies.given_up(twin, topic)
         }
         new, given_up = self._new(self.discovery.refresh(), released)
         if new and (stopped() or self.owner is None):
@@ -172,9 +171,9 @@ class TakenLink:
         by_lane = {} if not new or self.owner is None else self.owner.extend(new, needs, given_up=given_up)
         served = served_by(by_lane)
         # not before: a round that failed is repeated
-        self._left_out -= {item.source for item in new}
-        self._left_out |= {
-            item.source for item in new if item.source.topic not in released and item.source not in served
+        asked = {item.source for item in new}
+        self._left_out = {source: twin for source, twin in self._left_out.items() if source not in asked} | {
+            source: "" for source in asked if source not in served and source.topic not in released
         }
         if done := given_up.keys() & {source.topic for source in served}:
             self._tools.copies.carried_on(self._link.name, done)
@@ -189,8 +188,7 @@ class TakenLink:
 
     def completed(self, layout: Layout, records: LinkRecords, stopped: Callable[[], bool]) -> Layout:
         """Returns the layout with refused topics that other links of the run give up, once those are taken."""
-        twins = {topic: each.twin for topic, each in self.refused.items() if each.twin}
-        if not twins:
+        if not (twins := self._twins()):
             return layout
         while any(self._tools.copies.awaits(twin, topic) for topic, twin in twins.items()):
             self._refuse_stopped(stopped)
@@ -201,6 +199,14 @@ class TakenLink:
             lane: (*layout.lanes.get(lane, ()), *added.get(lane, ())) for lane in {*layout.lanes, *added}
         }
         return replace(layout, lanes=lanes)
+
+    def _twins(self) -> dict[str, str]:
+        """Returns the links that have written the copies of topics that are left out."""
+        for source in self._left_out:
+            # kept: the owner forgets a refusal when it checks the topic again, and that round may fail
+            if source.topic in self.refused and (twin := self.refused[source.topic].twin):
+                self._left_out[source] = twin
+        return {source.topic: twin for source, twin in self._left_out.items() if twin}
 
     def reconfigure(self) -> tuple[Link, set[str]]:
         """
@@ -240,7 +246,7 @@ class TakenLink:
 
     def _forget(self, topics: Collection[str]) -> None:
         self.known = {source for source in self.known if source.topic not in topics}
-        self._left_out &= self.known
+        self._left_out = {source: twin for source, twin in self._left_out.items() if source in self.known}
 
     def _new(
         self, found: Sequence[AssignedPartition], released: Mapping[str, str]
