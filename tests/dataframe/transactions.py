@@ -29,6 +29,7 @@ class Transaction:
 
 def transactions_of(cluster: Any, topic: str, partitions: int) -> dict[tuple[int, int], Transaction]:
     """The transactions of a topic on a single broker, whose records are not compressed."""
+    assert len(cluster.brokers) == 1
     found: dict[tuple[int, int], Transaction] = {}
     for number in range(partitions):
         # the epoch of each producer's transaction that has no marker yet; a marker has the next epoch
