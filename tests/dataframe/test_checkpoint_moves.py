@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from source_rig import Query, as_record, options_of
+from source_rig import FAILS_AS_WANTED, Query, as_record, options_of
 
 from eomirror import load_config
 from eomirror.dataframe import checkpoint
@@ -39,7 +39,7 @@ def begun(link: TestLink, session: Any, folder: Path) -> Query:
         includeHeaders="true", maxOffsetsPerTrigger=150,
     )  # fmt: skip
     query.fails_at = 1
-    with pytest.raises(PySparkException):
+    with pytest.raises(PySparkException, match=FAILS_AS_WANTED):
         query.run()
     link.write("orders", 200)
     link.catch_up()
@@ -112,7 +112,7 @@ def test_a_translation_that_was_killed_is_completed(
         translate_checkpoint(query.folder, config, config.links[0])
     monkeypatch.undo()
     if steps > 1:
-        with pytest.raises(PySparkException):
+        with pytest.raises(PySparkException, match="run `eomirror checkpoint translate` again"):
             query.run()
     translate_checkpoint(query.folder, config, config.links[0])
     query.options |= options_of(link.west, subscribe=link.copy("orders"))

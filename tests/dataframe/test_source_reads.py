@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import PySparkException
-from source_rig import FIRST_TIME, Query, as_record, read
+from source_rig import FAILS_AS_WANTED, FIRST_TIME, Query, as_record, read
 
 from support.links.link import alter_topic
 from support.traffic.records import create_topic, delete_topic, produce, some_records, wait_for
@@ -151,7 +151,7 @@ def test_a_stream_continues_where_it_stopped(query: Query, east: LocalCluster, t
     admin.create_partitions([NewPartitions(topic_name, 3)])[topic_name].result(30)
     fill(east.client_properties, topic_name, 60, partitions=3, first=10)
     query.fails_at = 1
-    with pytest.raises(PySparkException):
+    with pytest.raises(PySparkException, match=FAILS_AS_WANTED):
         query.run()
     query.run()
     assert numbers(query.rows) == list(range(70))
@@ -166,7 +166,7 @@ def test_a_stream_that_begins_at_the_end_skips_nothing_after_it(
     fill(properties, topic_name, 10)
     query = Query(spark_session, tmp_path / "c", properties, subscribe=topic_name)
     query.fails_at = 0
-    with pytest.raises(PySparkException):
+    with pytest.raises(PySparkException, match=FAILS_AS_WANTED):
         query.run()
     fill(properties, topic_name, 10, first=10)
     query.run()
