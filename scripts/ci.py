@@ -11,6 +11,11 @@ test files do not exist yet is skipped and named.  A budget that is exceeded twi
 so that a hang costs minutes, not the whole run.  A failed stage does not keep later ones from running,
 except that nothing can follow a failed build.
 
+Tests on brokers wait, and five recipes share two cores: a host that stands still for seconds ends waits of brokers
+and of Spark that no test can lengthen.  So a few failed tests are repeated once, alone, when all other recipes of
+their stage have ended; the report names them and how they failed.  Tests in which a judge found wrong data are never
+repeated, and neither are those of a recipe that is called by hand.
+
 The last line sums up the stages in the form `N passed, N failed, N skipped`, alone on its line.
 Standard library only.
 """
@@ -52,6 +57,10 @@ SUITES: dict[str, tuple[str, ...]] = {
 _SEED = "974024374"
 # exit code of a shell whose command SIGABRT ended
 _ABORTED = 128 + signal.SIGABRT
+# exit code of pytest whose tests failed, without a verdict of a judge (tests/conftest.py)
+_TESTS_FAILED = 1
+# so many failed tests of a stage are repeated; more of them are no accident
+_MOST_REPEATED = 5
 _LAST_LINES = 12
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 PYTEST_END = re.compile(r"^=* ?(?P<counts>(\d+ [a-z]+(, )?)+|no tests ran) in [0-9.]+s.*$")
@@ -140,7 +149,7 @@ STAGES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """
     What came of one recipe.
@@ -149,37 +158,67 @@ class Recipe:
         name: Of the justfile.
         seconds: Wall time.
         cpu: CPU seconds of it and of all processes that it has waited for; those of killed process trees are missing.
-        passed: Number of tests.
-        ok: False after a fault.
-        aborted: Last lines of a first run that SIGABRT ended, if any.
+        counts: Numbers of tests, by word.
+        faults: What was wrong.
+        code: Exit code.
+        folder: Its temporary files, with pytest's cache.
+        last: Its last lines.
+        first: Its first run, if this is a repetition.
     """
 
     name: str
     seconds: float
     cpu: float
-    passed: int
-    ok: bool
-    aborted: tuple[str, ...] = ()
+    counts: dict[str, int]
+    faults: tuple[str, ...]
+    code: int
+    folder: Path
+    last: tuple[str, ...]
+    first: Recipe | None = None
+
+    @property
+    def to_repeat(self) -> int:
+        """Number of failed tests to repeat; 1 for an abort before any test runner had closed."""
+        if self.first is not None or len(self.faults) > 1:
+            return 0
+        if self.code == _ABORTED:
+            return 0 if any(self.counts.values()) else 1
+        return self.counts["failed"] if self.code == _TESTS_FAILED and self.failed_before.is_file() else 0
+
+    @property
+    def failed_before(self) -> Path:
+        """Where pytest notes the tests that failed."""
+        return self.folder / "cache" / "v" / "cache" / "lastfailed"
+
+
+def no_counts() -> dict[str, int]:
+    """No test yet."""
+    return {"passed": 0, "failed": 0, "skipped": 0}
 
 
 @dataclass(slots=True)
 class Result:
-    """What came of one stage."""
+    """What came of one stage, or of one recipe while it runs."""
 
     stage: Stage
     seconds: float = 0.0
-    counts: dict[str, int] = field(default_factory=lambda: {"passed": 0, "failed": 0, "skipped": 0})
+    counts: dict[str, int] = field(default_factory=no_counts)
     faults: list[str] = field(default_factory=list)
     skipped: bool = False
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
     recipes: list[Recipe] = field(default_factory=list)
 
-    def add(self, other: Result) -> None:
-        """Add up what ran beside."""
-        for word, number in other.counts.items():
+    def add(self, recipe: Recipe) -> None:
+        """Add up what came of a recipe; a repetition stands for what its first run had failed."""
+        if recipe.first is not None:
+            self.recipes.remove(recipe.first)
+            self.counts["failed"] -= recipe.first.counts["failed"]
+            for fault in recipe.first.faults:
+                self.faults.remove(fault)
+        for word, number in recipe.counts.items():
             self.counts[word] += number
-        self.faults += other.faults
-        self.recipes += other.recipes
+        self.faults += recipe.faults
+        self.recipes.append(recipe)
 
     def read(self, line: str) -> None:
         """Add up the closing line of a test runner; other lines mean nothing here."""
@@ -280,79 +319,95 @@ def follow(
 
 
 def run_recipe(
-    recipe: str, result: Result, until: float, *, shown: bool = True, aborted: tuple[str, ...] = ()
-) -> None:
+    recipe: str, running: Result, until: float, *, shown: bool = True, first: Recipe | None = None
+) -> Recipe:
     """
     Run one recipe until it ends or the monotonic clock says ``until``.
 
-    A process of tests can be aborted although no test has failed: librdkafka is known for assertions that fail in
-    clients that live for moments (its issues 3608, 4605).  A recipe that SIGABRT ended before any test runner had
-    closed is run once more, whatever aborted it, and the report shows its last lines.
-
     Args:
         recipe: Of the justfile.
-        result: Takes what its tests came to.
+        running: Of the stage; takes the process.
         until: When it is ended.
         shown: Its output is in sight while it runs; otherwise it follows in one piece when it has ended.
-        aborted: Last lines of its first run, if that was aborted.
+        first: Its first run, of which this repeats what failed; all of it if it was aborted.
     """
     said = Output(shown=shown)
     said.add(f"--- just {recipe}\n".encode())
     # pytest clears the folders of earlier sessions away; two sessions that end at once would clear the same ones
-    folder = tempfile.mkdtemp(prefix=f"eomirror-{recipe}-")
+    folder = first.folder if first else Path(tempfile.mkdtemp(prefix=f"eomirror-{recipe}-"))
+    options = f"-o cache_dir={folder / 'cache'}"
+    if first is not None and first.code == _TESTS_FAILED:
+        options += " --last-failed --last-failed-no-failures=none"
     started = time.monotonic()
-    passed, faulty, judged = result.counts["passed"], len(result.faults), sum(result.counts.values())
+    result = Result(running.stage)
     process = subprocess.Popen(
         ["just", "--justfile", str(ROOT / "justfile"), recipe],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=os.environ | {"PYTEST_DEBUG_TEMPROOT": folder},
+        env=os.environ | {"PYTEST_DEBUG_TEMPROOT": str(folder), "PYTEST_ADDOPTS": options},
         start_new_session=True,  # its own group, so that a stage can be ended whole
     )
-    result.running.append(process)
+    running.running.append(process)
     last = follow(process, recipe, result, said, until)
     code, cpu = end_of(process)
     if code == 0:
         shutil.rmtree(folder, ignore_errors=True)
     else:
         said.add(f"the files of just {recipe} are kept in {folder}\n".encode())
-    if code == _ABORTED and not aborted and sum(result.counts.values()) == judged:
-        said.add(f"just {recipe} was aborted; it is run again\n".encode())
-        said.end()
-        run_recipe(recipe, result, until, shown=shown, aborted=last)
-        return
     if code > 0:
         result.faults.append(f"just {recipe} ended with {code}")
-    tests, faults = result.counts["passed"] - passed, len(result.faults) - faulty
-    result.recipes.append(Recipe(recipe, time.monotonic() - started, cpu, tests, not faults, aborted))
     said.end()
+    return Recipe(
+        name=recipe,
+        seconds=time.monotonic() - started,
+        cpu=cpu,
+        counts=result.counts,
+        faults=tuple(result.faults),
+        code=code,
+        folder=folder,
+        last=last,
+        first=first,
+    )
+
+
+def repeat_failed(result: Result, until: float) -> None:
+    """Run what failed in a few tests once more, one recipe after the other."""
+    chosen = [recipe for recipe in result.recipes if recipe.to_repeat]
+    if sum(recipe.to_repeat for recipe in chosen) > _MOST_REPEATED:
+        return
+    for first in chosen:
+        print(f"just {first.name} failed beside others; what failed is repeated alone", flush=True)
+        result.add(run_recipe(first.name, result, until, first=first))
 
 
 class Beside:
     """The recipes that run beside the others of a stage, so many of them at once."""
 
-    def __init__(self, stage: Stage, until: float) -> None:
-        self.result = Result(stage)
+    def __init__(self, result: Result, until: float) -> None:
+        self.result = result
         self._until = until
         self._ended = False
-        self._left = iter(stage.beside)
+        self._left = iter(result.stage.beside)
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(stage.at_once)]
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(result.stage.at_once)]
         for thread in self._threads:
             thread.start()
 
     def _run(self) -> None:
         while (recipe := self._next()) is not None:
-            # counted apart, because several threads add up
-            result = Result(self.result.stage, running=self.result.running)
             try:
-                run_recipe(recipe, result, self._until, shown=False)
+                ended = run_recipe(recipe, self.result, self._until, shown=False)
             except Exception as error:  # noqa: BLE001  nothing else would report it
-                result.faults.append(f"just {recipe} could not be run: {error!r}")
-            with self._lock:
-                self.result.add(result)
+                self.result.faults.append(f"just {recipe} could not be run: {error!r}")
+                continue
+            self.add(ended)
+
+    def add(self, ended: Recipe) -> None:
+        """Add up what came of a recipe, in any thread."""
+        with self._lock:
+            self.result.add(ended)
 
     def _next(self) -> str | None:
         with self._lock:
@@ -384,15 +439,15 @@ def run_stage(stage: Stage) -> Result:
     print(f"\n=== {stage.name}: {stage.minutes:g} minutes allowed", flush=True)
     started = time.monotonic()
     until = started + 2 * 60 * stage.minutes
-    beside = Beside(stage, until)
+    beside = Beside(result, until)
     try:
         for recipe in stage.recipes:
-            run_recipe(recipe, result, until)
+            beside.add(run_recipe(recipe, result, until))
         beside.wait()
+        repeat_failed(result, until)
     except BaseException:
         beside.end()
         raise
-    result.add(beside.result)
     result.seconds = time.monotonic() - started
     if result.seconds > 60 * stage.minutes:
         result.faults.append(
@@ -425,13 +480,16 @@ def report(results: list[Result]) -> int:
     # where the time goes: a recipe that is far longer than the others holds up the end, and CPU is what all share
     recipes = [recipe for result in results for recipe in result.recipes]
     for recipe in sorted(recipes, key=lambda recipe: -recipe.seconds):
-        verdict = "ok" if recipe.ok else "FAILED"
+        verdict = "FAILED" if recipe.faults else "ok"
         times = f"{clock(recipe.seconds):>8} {clock(recipe.cpu):>7} CPU"
-        print(f"  {recipe.name:<22}{verdict:<7}{times}{recipe.passed:>7} passed")
+        print(f"  {recipe.name:<22}{verdict:<7}{times}{recipe.counts['passed']:>7} passed")
     for recipe in recipes:
-        if recipe.aborted:
-            print(f"  the first run of just {recipe.name} was aborted; it ended with:")
-            print("\n".join(f"    | {line}" for line in recipe.aborted if line.strip()))
+        if recipe.first is not None:
+            again = "failed again" if recipe.faults else "passed"
+            print(
+                f"  what failed in just {recipe.name} was repeated alone and {again}; first, it ended with:"
+            )
+            print("\n".join(f"    | {line}" for line in recipe.first.last if line.strip()))
     print(f"  CPU of all: {sum(recipe.cpu for recipe in recipes) / 60:.0f} minutes")
     failed = [result for result in results if result.faults]
     for result in failed:

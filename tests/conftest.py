@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,13 @@ import pytest
 from support.links.plane import PLANES, SOURCE_VARIABLE, TARGET_VARIABLE, VARIABLE, kafka_of, plane_under_test
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
+
+# exit code of a session in which a judge found wrong data: CI repeats no test then (scripts/ci.py)
+_JUDGED = 9
+_WRONG_DATA = pytest.StashKey[bool]()
+_JUDGES = frozenset({"judge", "check_generations"})
+_MODULES_OF_JUDGES = frozenset({"audited", "java_judge", "translated"})
 
 pytest_plugins = ["support.fix_kafka", "support.fix_link", "support.fix_rig", "support.fix_spark"]
 
@@ -50,3 +57,24 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     for item in items:
         if mark := item.get_closest_marker("client_plane"):
             item.add_marker(pytest.mark.skip(reason=f"client plane only: {mark.args[0]}"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note a failure that comes from a judge of data."""
+    report = yield
+    if report.failed and call.excinfo is not None:
+        found = any(
+            entry.name in _JUDGES or Path(entry.path).stem in _MODULES_OF_JUDGES
+            for entry in call.excinfo.traceback
+        )
+        item.config.stash[_WRONG_DATA] = item.config.stash.get(_WRONG_DATA, False) or found
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Say by the exit code whether failed tests may be repeated."""
+    if session.config.stash.get(_WRONG_DATA, False):
+        session.exitstatus = _JUDGED

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,37 +112,110 @@ def test_a_failing_recipe_does_not_hide_the_next(ci: ModuleType) -> None:
     assert result.counts["passed"] == 4
 
 
-def test_an_aborted_recipe_is_run_once_more_and_named(
+def fails_once(ci: ModuleType, failure: str, success: str) -> str:
+    """A recipe that fails in its first run only."""
+    return f"if [ -e {ci.ROOT}/once ]; then {success}; else touch {ci.ROOT}/once; {failure}; fi\n"
+
+
+# pytest notes what failed in the cache folder that it is told
+NOTED = "d=${PYTEST_ADDOPTS##*cache_dir=}; mkdir -p $d/v/cache; touch $d/v/cache/lastfailed"
+
+
+def test_a_recipe_that_aborted_is_repeated_and_named(
     ci: ModuleType, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """An assertion of a C library ends the whole process of tests, of which none has failed."""
-    once = f"[ -e {ci.ROOT}/once ] || {{ touch {ci.ROOT}/once; echo 'Fatal Python error: Aborted'; kill -ABRT $$; }}\n"
-    recipe(ci, "clusters", f"{once}echo '4 passed in 0.1s'\n")
+    script = fails_once(ci, "echo 'Fatal Python error: Aborted'; kill -ABRT $$", "echo '4 passed in 0.1s'")
+    recipe(ci, "clusters", script)
     result = ci.run_stage(ci.Stage("clusters", 1, ("clusters",)))
     assert (result.faults, result.counts["passed"]) == ([], 4)
     assert ci.report([result]) == 0
     out = capfd.readouterr().out
-    assert (
-        "the first run of just clusters was aborted; it ended with:\n    | Fatal Python error: Aborted\n"
-        in out
+    assert "what failed in just clusters was repeated alone and passed" in out
+    assert "first, it ended with:\n    | Fatal Python error: Aborted\n" in out
+
+
+def test_a_few_failed_tests_are_repeated_when_all_others_have_ended(
+    ci: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The closing line counts each test once, and the report says how it failed."""
+    failure = (
+        f"{NOTED}; echo 'FAILED a.py::late - did not come true'; echo '1 failed, 7 passed in 0.1s'; exit 1"
     )
+    alone = f"[ -e {ci.ROOT}/ended ] && echo told $PYTEST_ADDOPTS; echo '1 passed, 7 deselected in 0.1s'"
+    recipe(ci, "clusters", fails_once(ci, failure, alone))
+    recipe(ci, "other", f"sleep 0.5; echo '5 passed in 0.1s'; touch {ci.ROOT}/ended\n")
+    result = ci.run_stage(ci.Stage("clusters", 1, ("other",), beside=("clusters",)))
+    assert ci.report([result]) == 0
+    out = capfd.readouterr().out
+    assert re.search(r"^told .*--last-failed", out, flags=re.MULTILINE)
+    assert "    | FAILED a.py::late - did not come true\n" in out
+    assert out.splitlines()[-1] == "13 passed, 0 failed, 0 skipped"
 
 
 @pytest.mark.parametrize(
     "script",
     [
         "kill -ABRT $$",
+        f"{NOTED}; echo '1 failed in 0.1s'; exit 1",
         "echo '4 passed in 0.1s'; kill -ABRT $$",
-        "echo '1 failed in 0.1s'; exit 1",
         "kill -SEGV $$",
     ],
-    ids=["twice", "behind the last test", "failed", "another signal"],
+    ids=["aborted twice", "failed twice", "behind the last test", "another signal"],
 )
-def test_no_other_end_is_forgiven(ci: ModuleType, script: str) -> None:
+def test_a_recipe_that_fails_for_good_fails_the_stage(ci: ModuleType, script: str) -> None:
+    """A repetition forgives nothing that happens again."""
     recipe(ci, "clusters", f"{script}\n")
     result = ci.run_stage(ci.Stage("clusters", 1, ("clusters",)))
-    assert any(fault.startswith("just clusters ended with") for fault in result.faults)
-    assert all(recipe.ok is False for recipe in result.recipes)
+    assert [fault for fault in result.faults if fault != "no test was executed"] == [
+        f"just clusters ended with {result.recipes[0].code}"
+    ]
+    assert result.counts["failed"] == ("failed" in script)
+    assert all(recipe.faults for recipe in result.recipes)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        f"{NOTED}; echo '1 failed in 0.1s'; exit 9",
+        f"{NOTED}; echo '6 failed in 0.1s'; exit 1",
+        "echo 'test result: FAILED. 7 passed; 1 failed; 0 ignored;'; exit 101",
+    ],
+    ids=["judged", "too many", "cargo"],
+)
+def test_a_failure_that_is_no_accident_is_not_repeated(ci: ModuleType, failure: str) -> None:
+    """Wrong data stays a failure, although the next run may be right."""
+    recipe(ci, "clusters", fails_once(ci, failure, "echo '1 passed in 0.1s'"))
+    result = ci.run_stage(ci.Stage("clusters", 1, ("clusters",)))
+    assert len(result.faults) == 1
+    assert result.counts["failed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("failing", "code"),
+    [
+        ("assert False", 1),
+        ("wait_for(lambda: False, 0.1)", 1),
+        ("judge()", 9),
+        ("assert_audited(None)", 9),
+    ],
+    ids=["assertion", "wait", "scene", "module of judges"],
+)
+def test_wrong_data_has_an_exit_code_of_its_own(tmp_path: Path, failing: str, code: int) -> None:
+    """CI tells by it that nothing may be repeated, also when a test behind it passes."""
+    (tmp_path / "test_made.py").write_text(
+        "from support.judges.audited import assert_audited\n"
+        "from support.traffic.records import wait_for\n\n\n"
+        "def judge():\n    assert False\n\n\n"
+        f"def test_made():\n    {failing}\n\n\n"
+        "def test_good():\n    pass\n"
+    )
+    arguments = ["-p", "conftest", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments], env=environment, cwd=tmp_path, check=False
+    )
+    assert done.returncode == code
 
 
 def test_recipes_beside_run_at_the_same_time_and_count_as_well(
@@ -168,10 +243,9 @@ def test_an_interruption_ends_what_runs_beside(ci: ModuleType, monkeypatch: pyte
     run_recipe = ci.run_recipe
     started = ci.ROOT / "engine.pid"
 
-    def interrupted(name: str, *rest: object, **named: object) -> None:
+    def interrupted(name: str, *rest: object, **named: object) -> object:
         if name != "faults":
-            run_recipe(name, *rest, **named)
-            return
+            return run_recipe(name, *rest, **named)
         wait_for(lambda: started.exists() and started.read_text())
         raise KeyboardInterrupt
 
