@@ -8,7 +8,7 @@ Rust core.  All of it speaks to clusters that the demo has started itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -37,6 +37,8 @@ __all__ = [
     "create_topic",
     "read_partition",
 ]
+
+_Answer = TypeVar("_Answer")
 
 _ANSWER_SECONDS = 30.0
 _POLL_SECONDS = 0.05
@@ -129,27 +131,38 @@ class Offsets:
         self._admin = AdminClient({**properties, **_QUIET})
 
     def partitions(self, topic: str) -> int:
-        """Returns the number of a topic's partitions; 0 for an unknown topic."""
-        found = self._admin.list_topics(timeout=_ANSWER_SECONDS).topics.get(topic)
-        return 0 if found is None or found.error is not None else len(found.partitions)
+        """Returns the number of a topic's partitions, 0 for an unknown topic; raises ClusterError."""
+
+        def ask() -> int:
+            found = self._admin.list_topics(timeout=_ANSWER_SECONDS).topics.get(topic)
+            return 0 if found is None or found.error is not None else len(found.partitions)
+
+        return self._answer(topic, "the partitions", ask)
 
     def ends(self, topic: str, partitions: int, *, committed: bool) -> dict[int, int]:
         """Returns high watermarks, or last stable offsets with ``committed``; raises ClusterError."""
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+
+        def ask() -> dict[int, int]:
+            futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=_ANSWER_SECONDS)
+            return {
+                where.partition: future.result(_ANSWER_SECONDS).offset for where, future in futures.items()
+            }
+
+        return self._answer(topic, "the ends", ask)
+
+    def _answer(self, topic: str, what: str, ask: Callable[[], _Answer]) -> _Answer:
+        """Returns what a broker answers; asks again while an error may pass."""
         deadline = Deadline(_ANSWER_SECONDS, self._clock)
         while True:
-            futures = self._admin.list_offsets(asked, isolation_level=level, request_timeout=_ANSWER_SECONDS)
             try:
-                return {
-                    where.partition: future.result(_ANSWER_SECONDS).offset
-                    for where, future in futures.items()
-                }
+                return ask()
             except KafkaException as raised:
-                # a new topic has no leader for a moment
+                # a new topic has no leader for a moment, and a broker may stand still
                 if deadline.passed or raised.args[0].code() not in _PASSING:
                     raise ClusterError(
-                        f"the ends of {topic} could not be read: {raised.args[0].str()}",
+                        f"{what} of {topic} could not be read: {raised.args[0].str()}",
                         fix="see whether the broker is alive; its log is in the cluster's folder",
                     ) from raised
                 if raised.args[0].code() in _OTHER_EPOCH:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # `get_watermark_offsets` names these and does not set them as retriable.
 _NOT_LED_YET = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+# of a broker that stands still for as long as a client waits
+_NO_ANSWER = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
 
 Record = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
 
@@ -43,10 +45,15 @@ def delete_topic(properties: Mapping[str, Any], name: str) -> None:
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Poll until ``condition`` holds; fails with its name otherwise."""
+    """Poll until ``condition`` holds; fails with its name otherwise.  A broker that does not answer is asked again."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        value = condition()
+        try:
+            value = condition()
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_ANSWER:
+                raise
+            value = None
         if value:
             return value
         time.sleep(0.1)
@@ -164,7 +171,7 @@ def read_committed(properties: Mapping[str, Any], topic: str) -> dict[int, list[
             "fetch.wait.max.ms": 50,
         }
     )
-    numbers = sorted(consumer.list_topics(topic, timeout=15).topics[topic].partitions)
+    numbers = sorted(wait_for(lambda: consumer.list_topics(topic, timeout=15)).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
     found: dict[int, list[Record]] = {number: [] for number in numbers}
     waiting = set(numbers)
