@@ -163,7 +163,7 @@ class Recipe:
         code: Exit code.
         folder: Its temporary files, with pytest's cache.
         last: Its last lines.
-        first: Its first run, if this is a repetition.
+        first: Its first run, if this is a repetition; its times and counts are in those above.
     """
 
     name: str
@@ -209,10 +209,11 @@ class Result:
     recipes: list[Recipe] = field(default_factory=list)
 
     def add(self, recipe: Recipe) -> None:
-        """Add up what came of a recipe; a repetition stands for what its first run had failed."""
+        """Add up what came of a recipe; a repetition stands for its first run as well."""
         if recipe.first is not None:
             self.recipes.remove(recipe.first)
-            self.counts["failed"] -= recipe.first.counts["failed"]
+            for word, number in recipe.first.counts.items():
+                self.counts[word] -= number
             for fault in recipe.first.faults:
                 self.faults.remove(fault)
         for word, number in recipe.counts.items():
@@ -340,6 +341,8 @@ def run_recipe(
         options += " --last-failed --last-failed-no-failures=none"
     started = time.monotonic()
     result = Result(running.stage)
+    if first is not None:
+        result.counts |= first.counts | {"failed": 0}
     process = subprocess.Popen(
         ["just", "--justfile", str(ROOT / "justfile"), recipe],
         cwd=ROOT,
@@ -361,8 +364,8 @@ def run_recipe(
     said.end()
     return Recipe(
         name=recipe,
-        seconds=time.monotonic() - started,
-        cpu=cpu,
+        seconds=time.monotonic() - started + (first.seconds if first else 0.0),
+        cpu=cpu + (first.cpu if first else 0.0),
         counts=result.counts,
         faults=tuple(result.faults),
         code=code,
