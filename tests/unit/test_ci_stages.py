@@ -196,17 +196,18 @@ def test_a_failure_that_is_no_accident_is_not_repeated(ci: ModuleType, failure: 
     [
         ("assert False", 1),
         ("wait_for(lambda: False, 0.1)", 1),
-        ("judge()", 9),
+        ("judge(False)", 9),
+        ("judge(True)", 1),
         ("assert_audited(None)", 9),
     ],
-    ids=["assertion", "wait", "scene", "module of judges"],
+    ids=["assertion", "wait", "judge", "judge that waits", "module of judges"],
 )
 def test_wrong_data_has_an_exit_code_of_its_own(tmp_path: Path, failing: str, code: int) -> None:
     """CI tells by it that nothing may be repeated, also when a test behind it passes."""
     (tmp_path / "test_made.py").write_text(
         "from support.judges.audited import assert_audited\n"
         "from support.traffic.records import wait_for\n\n\n"
-        "def judge():\n    assert False\n\n\n"
+        "def judge(late):\n    assert late\n    wait_for(lambda: False, 0.1)\n\n\n"
         f"def test_made():\n    {failing}\n\n\n"
         "def test_good():\n    pass\n"
     )
