@@ -335,10 +335,10 @@ def run_recipe(
     said = Output(shown=shown)
     said.add(f"--- just {recipe}\n".encode())
     # pytest clears the folders of earlier sessions away; two sessions that end at once would clear the same ones
-    folder = first.folder if first else Path(tempfile.mkdtemp(prefix=f"eomirror-{recipe}-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"eomirror-{recipe}-"))
     options = f"-o cache_dir={folder / 'cache'}"
     if first is not None and first.code == _TESTS_FAILED:
-        options += " --last-failed --last-failed-no-failures=none"
+        options = f"-o cache_dir={first.folder / 'cache'} --last-failed --last-failed-no-failures=none"
     started = time.monotonic()
     result = Result(running.stage)
     if first is not None:

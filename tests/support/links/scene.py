@@ -39,6 +39,7 @@ RATE = 500.0
 START_SECONDS = 120.0
 # the goal is 10 s on a machine of its own; a loaded one gets more before a test calls it a standstill
 HEAL_SECONDS = 45.0
+_MARKER_SECONDS = 2.0
 # how a broker of Kafka 4.3 says that it leaves out the markers of a transaction
 _LEFT_OUT = "Couldn't find leader endpoint for partitions"
 # what positions of one partition and one transaction share
@@ -243,18 +244,25 @@ class Scene:
 
     def has_open_transaction(self) -> bool:
         """Whether data of a transaction that has not ended lies in the copy."""
-        return bool(self.offsets.open_transactions(self.copy, self.partitions))
+        return bool(self._open_transactions())
+
+    def _open_transactions(self) -> dict[int, tuple[int, int]]:
+        return self.offsets.open_transactions(self.copy, self.partitions)
 
     def freeze_in_transaction(self, freeze: Callable[[], None], thaw: Callable[[], None]) -> None:
         """Stop something at a moment at which the copy has an open transaction."""
         for _ in range(60):
             self.wait(self.has_open_transaction, 30, "no transaction is seen open")
             freeze()
-            # what was on the way to the broker when the processes stopped has arrived after this
+            # what was on the way to the broker when the processes stopped has arrived after the first pause; a commit
+            # among it has all of its markers after the second, also on a busy machine
             time.sleep(0.3)
-            if self.has_open_transaction():
-                self.entry.injected()
-                return
+            found = self._open_transactions()
+            if found:
+                time.sleep(_MARKER_SECONDS)
+                if self._open_transactions() == found:
+                    self.entry.injected()
+                    return
             thaw()
         raise AssertionError("no transaction could be frozen open in 60 tries")
 
