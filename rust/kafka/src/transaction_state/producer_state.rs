@@ -21,6 +21,10 @@
 //! outcome, so [`ProducerState::abort`] is rejected while a commit is unresolved. `INVALID_TXN_STATE` (48) for a commit
 //! is definite: the coordinator has aborted after its timeout, and rejects a late commit as well.
 //!
+//! `UNKNOWN_SERVER_ERROR` (-1) says as little: the coordinator has failed at some step. One of Kafka 4.3 does so when an
+//! `EndTxn` arrives between two steps of the fence of its producer (an `IllegalStateException`, `PREPARE_EPOCH_FENCE`);
+//! to the same request it then says that the producer is fenced.
+//!
 //! # Fencing
 //!
 //! 47 and 90 from the coordinator mean that another producer has this transactional id: this producer is fenced. If a
@@ -50,7 +54,7 @@
 //! Open           Add, any other error         AbortRequired  MustAbort
 //! Committing     EndTxn 0                     Ready          Committed; in V1 Initializing
 //! Aborting       EndTxn 0                     Ready          Aborted; in V1 Initializing
-//! either         EndTxn 51, 14, lost, ...     unchanged      the same request, after a backoff
+//! either         EndTxn 51, 14, -1, lost, ... unchanged      the same request, after a backoff
 //! Committing     EndTxn 120                   AbortRequired  MustAbort
 //! Committing     EndTxn 48                    Initializing   NotCommitted
 //! Aborting       EndTxn 48                    Initializing   Aborted
@@ -447,6 +451,10 @@ impl ProducerState {
                 } else {
                     Event::Aborted
                 })
+            }
+            ErrorCode::UNKNOWN_SERVER_ERROR => {
+                self.back_off(now);
+                None
             }
             _ => self.failed(error, now),
         }

@@ -113,7 +113,7 @@ fn a_lost_end_is_sent_again_unchanged_until_it_is_answered() {
         now = later(now);
         assert_eq!(coordinator.wants(now), Some(end(true)));
     }
-    for error in [51, 14, 7] {
+    for error in [51, 14, 7, -1] {
         coordinator.asked();
         assert_eq!(coordinator.ended(ErrorCode(error), ME, now), None);
         now = later(now);
@@ -124,6 +124,33 @@ fn a_lost_end_is_sent_again_unchanged_until_it_is_answered() {
         coordinator.ended(ErrorCode(0), NEXT, now),
         Some(Event::Committed)
     );
+}
+
+#[test]
+fn a_coordinator_that_fails_while_it_fences_says_so_to_the_same_request() {
+    let now = Instant::now();
+    for (protocol, error) in [(Protocol::V1, 47), (Protocol::V1, 90), (Protocol::V2, 90)] {
+        for commit in [true, false] {
+            let mut coordinator = ready_for(protocol, now);
+            assert_eq!(coordinator.begin(), Ok(ME));
+            coordinator.wrote();
+            if commit {
+                assert_eq!(coordinator.commit(), Ok(None));
+            } else {
+                assert_eq!(coordinator.abort(), Ok(()));
+            }
+            coordinator.asked();
+            assert_eq!(coordinator.ended(ErrorCode(-1), ME, now), None);
+            assert_eq!(coordinator.wants(now), None, "there is a pause");
+            let now = later(now);
+            assert_eq!(coordinator.wants(now), Some(end(commit)));
+            coordinator.asked();
+            assert_eq!(
+                coordinator.ended(ErrorCode(error), ME, now),
+                Some(Event::Fenced(ErrorCode(error)))
+            );
+        }
+    }
 }
 
 #[test]
@@ -246,8 +273,8 @@ fn a_fenced_producer_asks_nothing_more() {
 #[test]
 fn what_is_not_known_to_pass_ends_the_producer() {
     let now = Instant::now();
-    // missing authorization, a lost mapping, an error of the server
-    for error in [53, 49, -1] {
+    // missing authorization, a lost mapping, a request that the broker does not understand
+    for error in [53, 49, 42] {
         let mut coordinator = committing(now);
         coordinator.asked();
         assert_eq!(
