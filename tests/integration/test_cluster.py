@@ -334,7 +334,9 @@ def test_command_line_brings_clusters_up_and_down(tmp_path: Path) -> None:
         assert snippet.startswith(f'clusters:\n  tour: {{bootstrap.servers: "{address}"}}\n')
         properties = {"bootstrap.servers": address}
         create_topic(properties, "kept", partitions=-1)
-        assert len(AdminClient(properties).list_topics("kept", timeout=20).topics["kept"].partitions) == 3
+        admin = AdminClient(properties)
+        # a broker learns of a topic after the controller that created it
+        wait_for(lambda: len(admin.list_topics("kept", timeout=20).topics["kept"].partitions) == 3)
 
         os.kill(before["brokers"][0]["pid"], signal.SIGKILL)
         deadline = time.monotonic() + 20
@@ -343,7 +345,7 @@ def test_command_line_brings_clusters_up_and_down(tmp_path: Path) -> None:
         assert run("up", "tour")[0] == snippet
         again = run.status("tour")
         assert (again["bootstrap_servers"], again["cluster_id"]) == (address, before["cluster_id"])
-        assert "kept" in AdminClient(properties).list_topics(timeout=20).topics
+        wait_for(lambda: "kept" in admin.list_topics(timeout=20).topics)
 
         assert "1, not 2" in run("up", "tour", "--brokers", "2", code=2)[1]
         run("down", "tour", "--keep-data")
