@@ -26,7 +26,12 @@ def create_topic(properties: Mapping[str, Any], name: str, partitions: int = 1, 
     configs.setdefault("retention.ms", "-1")
     for future in admin.create_topics([NewTopic(name, partitions, 1, config=configs)]).values():
         future.result(30)
-    wait_for(lambda: name in admin.list_topics(timeout=10).topics)
+
+    def there() -> bool:
+        found = admin.list_topics(timeout=10).topics.get(name)
+        return found is not None and found.error is None
+
+    wait_for(there)
 
 
 def delete_topic(properties: Mapping[str, Any], name: str) -> None:
