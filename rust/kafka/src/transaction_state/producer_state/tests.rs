@@ -33,10 +33,19 @@ fn ready_for(protocol: Protocol, now: Instant) -> ProducerState {
 
 /// Returns a producer with a commit in progress.
 fn committing(now: Instant) -> ProducerState {
-    let mut coordinator = ready(now);
+    ending(Protocol::V2, true, now)
+}
+
+/// Returns a producer with a commit or an abort in progress.
+fn ending(protocol: Protocol, commit: bool, now: Instant) -> ProducerState {
+    let mut coordinator = ready_for(protocol, now);
     assert_eq!(coordinator.begin(), Ok(ME));
     coordinator.wrote();
-    assert_eq!(coordinator.commit(), Ok(None));
+    if commit {
+        assert_eq!(coordinator.commit(), Ok(None));
+    } else {
+        assert_eq!(coordinator.abort(), Ok(()));
+    }
     coordinator
 }
 
@@ -131,14 +140,7 @@ fn a_coordinator_that_fails_while_it_fences_says_so_to_the_same_request() {
     let now = Instant::now();
     for (protocol, error) in [(Protocol::V1, 47), (Protocol::V1, 90), (Protocol::V2, 90)] {
         for commit in [true, false] {
-            let mut coordinator = ready_for(protocol, now);
-            assert_eq!(coordinator.begin(), Ok(ME));
-            coordinator.wrote();
-            if commit {
-                assert_eq!(coordinator.commit(), Ok(None));
-            } else {
-                assert_eq!(coordinator.abort(), Ok(()));
-            }
+            let mut coordinator = ending(protocol, commit, now);
             coordinator.asked();
             assert_eq!(coordinator.ended(ErrorCode(-1), ME, now), None);
             assert_eq!(coordinator.wants(now), None, "there is a pause");
@@ -296,13 +298,7 @@ fn open_v1(now: Instant) -> ProducerState {
 fn in_v1_each_end_is_followed_by_a_request_for_the_next_identity() {
     let now = Instant::now();
     for commit in [true, false] {
-        let mut coordinator = open_v1(now);
-        coordinator.wrote();
-        if commit {
-            assert_eq!(coordinator.commit(), Ok(None));
-        } else {
-            assert_eq!(coordinator.abort(), Ok(()));
-        }
+        let mut coordinator = ending(Protocol::V1, commit, now);
         coordinator.asked();
         let event = coordinator.ended(ErrorCode(0), ME, now);
         assert_eq!(
