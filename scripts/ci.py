@@ -161,7 +161,7 @@ class Recipe:
         counts: Numbers of tests, by word.
         faults: What was wrong.
         code: Exit code.
-        folder: Its temporary files, with pytest's cache.
+        cache: Where pytest notes the tests that failed.
         last: Its last lines.
         first: Its first run, if this is a repetition; its times and counts are in those above.
     """
@@ -172,7 +172,7 @@ class Recipe:
     counts: dict[str, int]
     faults: tuple[str, ...]
     code: int
-    folder: Path
+    cache: Path
     last: tuple[str, ...]
     first: Recipe | None = None
 
@@ -183,17 +183,8 @@ class Recipe:
             return 0
         if self.code == _ABORTED:
             return 0 if any(self.counts.values()) else 1
-        return self.counts["failed"] if self.code == _TESTS_FAILED and self.failed_before.is_file() else 0
-
-    @property
-    def failed_before(self) -> Path:
-        """Where pytest notes the tests that failed."""
-        return self.folder / "cache" / "v" / "cache" / "lastfailed"
-
-
-def no_counts() -> dict[str, int]:
-    """No test yet."""
-    return {"passed": 0, "failed": 0, "skipped": 0}
+        noted = (self.cache / "v" / "cache" / "lastfailed").is_file()
+        return self.counts["failed"] if self.code == _TESTS_FAILED and noted else 0
 
 
 @dataclass(slots=True)
@@ -202,7 +193,7 @@ class Result:
 
     stage: Stage
     seconds: float = 0.0
-    counts: dict[str, int] = field(default_factory=no_counts)
+    counts: dict[str, int] = field(default_factory=lambda: {"passed": 0, "failed": 0, "skipped": 0})
     faults: list[str] = field(default_factory=list)
     skipped: bool = False
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -336,9 +327,10 @@ def run_recipe(
     said.add(f"--- just {recipe}\n".encode())
     # pytest clears the folders of earlier sessions away; two sessions that end at once would clear the same ones
     folder = Path(tempfile.mkdtemp(prefix=f"eomirror-{recipe}-"))
-    options = f"-o cache_dir={folder / 'cache'}"
+    cache = first.cache if first else folder / "cache"
+    options = f"-o cache_dir={cache}"
     if first is not None and first.code == _TESTS_FAILED:
-        options = f"-o cache_dir={first.folder / 'cache'} --last-failed --last-failed-no-failures=none"
+        options += " --last-failed --last-failed-no-failures=none"
     started = time.monotonic()
     result = Result(running.stage)
     if first is not None:
@@ -369,7 +361,7 @@ def run_recipe(
         counts=result.counts,
         faults=tuple(result.faults),
         code=code,
-        folder=folder,
+        cache=cache,
         last=last,
         first=first,
     )
